@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0
+# Builds, tests and installs socksplice; `make help` lists the targets.
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+KREL    ?= $(shell uname -r)
+KDIR    ?= /lib/modules/$(KREL)/build
+VERSION := $(shell sed -n 's/^MODULE_VERSION("\(.*\)");/\1/p' module/main.c)
+CLI     := cli/target/release/socksplice
+LAYERS  := check ring unit install lab cli behave topo psock
+ARGS    ?=
+
+all: deps cli module	## build the command line and the module for this machine's kernel
+
+help:	## list the targets
+	@echo 'make [TARGET] [ARGS=...]'
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' Makefile | expand -t 16
+	@echo '  test-LAYER    one layer of the tests: $(LAYERS)'
+
+deps:
+	@scripts/deps build
+
+cli: deps	## build the command line, with its BPF policy
+	@scripts/cargo build --manifest-path cli/Cargo.toml --release --locked
+
+module:	## build the module for this machine's kernel
+	@if [ -e $(KDIR)/Makefile ]; then \
+		$(MAKE) -C module KDIR=$(KDIR); \
+	else \
+		echo "module: this machine has no headers of its kernel $(KREL), so no module for it" \
+			"(install linux-headers-$(KREL); 'make modules' builds for the test kernels)"; \
+	fi
+
+modules: deps	## build the module for the two kernels that the tests boot
+	@scripts/build-module 6.12
+	@scripts/build-module 7
+
+test:	## everything that CI runs: all layers, on both kernels
+	@tests/run $(ARGS)
+
+test-full:	## the same with the long storms and soaks
+	@tests/run --full $(ARGS)
+
+test-debug:	## the tests in VMs on a kernel with KASAN, lockdep and the like
+	@tests/run --kernel debug $(ARGS) behave topo psock debug
+
+test-%:
+	@tests/run $(ARGS) $*
+
+check:	## style and lint
+	@scripts/check
+
+demo:	## redis and a mesh-like chain over TCP and paired, in a VM: one table
+	@demo/run $(ARGS)
+
+bench:	## the speed tables, in a VM
+	@bench/run $(ARGS)
+
+# Root installs what the user has built: nothing is compiled but by DKMS.
+install:	## install the command line, man pages, completions and the module's source for DKMS
+	@[ -x $(CLI) ] || { echo "nothing is built yet: run 'make' first" >&2; exit 1; }
+	install -D -m 755 $(CLI) $(DESTDIR)$(PREFIX)/sbin/socksplice
+	install -d $(DESTDIR)$(PREFIX)/share/man/man8
+	$(CLI) man $(DESTDIR)$(PREFIX)/share/man/man8 >/dev/null
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(CLI) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/socksplice
+	$(CLI) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_socksplice
+	$(CLI) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/socksplice.fish
+	scripts/dkms install "$(VERSION)" "$(DESTDIR)"
+
+uninstall:	## remove what install put there
+	scripts/dkms uninstall "$(VERSION)" "$(DESTDIR)"
+	rm -f $(DESTDIR)$(PREFIX)/sbin/socksplice $(DESTDIR)$(PREFIX)/share/man/man8/socksplice*.8 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/socksplice \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_socksplice \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/socksplice.fish
+
+clean:	## remove what was built, but keep what was downloaded
+	rm -rf cli/target build/vm build/vm-out build/test build/[0-9]* build/vm-selftest
+	@[ ! -e module/config.h ] || $(MAKE) -C module KDIR=$(KDIR) clean
+
+distclean: clean	## remove the downloads too
+	rm -rf build
+
+.PHONY: all help deps cli module modules test test-full test-debug check demo bench install uninstall clean distclean

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the demo and the benchmark need inside the VM: containers on a bridge,
+the command line, and an eye on what else the host is doing."""
+
+import ctypes
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+
+CGROUPS = "/sys/fs/cgroup"
+CLONE_NEWNET = 0x40000000
+libc = ctypes.CDLL(None, use_errno=True)
+
+# Why bytes of a pair went by TCP: the module's counters, and words for them.
+TCP_REASONS = {
+    "tcp_bytes_startup": "start-up: the reader had not read yet",
+    "tcp_bytes_spill": "spill: the ring was full",
+    "tcp_bytes_special": "special: urgent, zerocopy, control messages",
+    "tcp_bytes_memory": "memory: none for a ring",
+    "tcp_bytes_closed": "closed: the ring was closed for good",
+}
+
+
+def say(text):
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def run(*command, **options):
+    """Runs a command that must succeed; returns what it printed."""
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+def write(path, text):
+    with open(path, "w", encoding="ascii") as f:
+        f.write(text)
+
+
+class Container:
+    """A network namespace with eth0 on the bridge, and a cgroup."""
+
+    def __init__(self, name, number):
+        self.name = name
+        self.address = f"10.77.0.{number}"
+        self.cgroup = f"{CGROUPS}/{name}"
+        os.makedirs(self.cgroup, exist_ok=True)
+        veth = f"v-{name}"
+        run("ip", "netns", "add", name)
+        run("ip", "link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", name)
+        run("ip", "link", "set", veth, "master", "br0", "up")
+        run("ip", "-n", name, "addr", "add", f"{self.address}/24", "dev", "eth0")
+        run("ip", "-n", name, "link", "set", "eth0", "up")
+        run("ip", "-n", name, "link", "set", "lo", "up")
+        self.netns = os.open(f"/run/netns/{name}", os.O_RDONLY)
+
+    def _enter(self):
+        write(f"{self.cgroup}/cgroup.procs", "0")
+        if libc.setns(self.netns, CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
+
+    def start(self, *command, **options):
+        return subprocess.Popen(command, preexec_fn=self._enter, **options)
+
+    def run(self, *command):
+        return run(*command, preexec_fn=self._enter)
+
+    def await_port(self, address, port, server, seconds=60):
+        """Until something accepts connections there, as seen from in here."""
+        probe = (
+            "import socket, sys, time\n"
+            "end = time.monotonic() + float(sys.argv[3])\n"
+            "while True:\n"
+            "    try:\n"
+            "        socket.create_connection((sys.argv[1], int(sys.argv[2])), 2).close()\n"
+            "        break\n"
+            "    except OSError as e:\n"
+            "        if time.monotonic() > end: sys.exit(str(e))\n"
+            "        time.sleep(0.05)\n"
+        )
+        self.run("/usr/bin/python3", "-c", probe, address, str(port), str(seconds))
+        if server.poll() is not None:
+            sys.exit(f"{server.args[0]} ended with status {server.returncode}")
+
+    def device_bytes(self):
+        """What eth0 and lo have carried, both ways (lo counts each byte once)."""
+        with self.start("cat", "/proc/self/net/dev", stdout=subprocess.PIPE, text=True) as p:
+            rows = [line.split(":") for line in p.stdout if ":" in line]
+        total = 0
+        for name, values in rows:
+            v = values.split()
+            total += int(v[0]) + (int(v[8]) if name.strip() != "lo" else 0)
+        return total
+
+
+def bridge():
+    run("ip", "link", "add", "br0", "type", "bridge")
+    run("ip", "link", "set", "br0", "up")
+
+
+def socksplice(*arguments):
+    return run("socksplice", *arguments)
+
+
+def stats():
+    return json.loads(socksplice("-j", "stats", "show"))["stats"]
+
+
+def paths(before, after):
+    """Bytes by ring, and by TCP with the reason, between two looks."""
+    delta = {name: after[name] - before[name] for name in TCP_REASONS}
+    return {"ring": after["ring_bytes"] - before["ring_bytes"], **delta}
+
+
+class Host:
+    """The CPU time that others took on the host while we measured.
+
+    The VM's root is an overlay over the host's, so the host's /proc lies under
+    our own; its files have no size, so they are read past the page cache.
+    """
+
+    def __init__(self):
+        self.proc = None
+        try:
+            os.makedirs("/run/host", exist_ok=True)
+            run("mount", "--bind", "/", "/run/host")
+            pid = self._find_vm()
+            if pid:
+                self.proc = f"/run/host/proc/{pid}/stat"
+                self.look()
+        except (OSError, ValueError, IndexError):
+            self.proc = None
+
+    @staticmethod
+    def _read(path):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            return os.read(fd, 65536).decode(errors="replace")
+        finally:
+            os.close(fd)
+
+    def _find_vm(self):
+        out = os.environ["VM_OUT"]
+        for pid in os.listdir("/run/host/proc"):
+            if not pid.isdigit():
+                continue
+            try:
+                if "qemu" in self._read(f"/run/host/proc/{pid}/comm") and \
+                        out in self._read(f"/run/host/proc/{pid}/cmdline"):
+                    return pid
+            except OSError:
+                pass
+        return None
+
+    def look(self):
+        if not self.proc:
+            return None
+        first = self._read("/run/host/proc/stat").split("\n", 1)[0].split()[1:9]
+        user, nice, system, idle, iowait, irq, softirq, steal = map(int, first)
+        own = self._read(self.proc).rpartition(")")[2].split()
+        vm = int(own[11]) + int(own[12])
+        busy = user + nice + system + irq + softirq + steal
+        return busy + idle + iowait, busy, vm
+
+    def others(self, before):
+        """Their share of all CPUs since BEFORE, 0 to 1; None if not known."""
+        if not before:
+            return None
+        total, busy, vm = (b - a for a, b in zip(before, self.look()))
+        return max(0.0, (busy - vm) / total) if total > 0 else 0.0
+
+
+def machine():
+    model = ""
+    # the host's own, the VM's is the emulator's
+    try:
+        for line in Host._read("/run/host/proc/cpuinfo").splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    return {
+        "cpu": model or platform.machine(),
+        "cpus": os.cpu_count(),
+        "kernel": platform.release(),
+        "emulated": os.environ.get("VM_ACCEL") != "kvm",
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    }
+
+
+# More than this on the host beside us, and a sample says little.
+CONTENDED = 0.15
+
+
+def contended(sample):
+    return sample["others"] is not None and sample["others"] > CONTENDED
+
+
+def quiet(samples):
+    """The samples that others did not disturb; all of them if too few are."""
+    good = [s for s in samples if not contended(s)]
+    return good if len(good) >= 3 else samples
+
+
+def summary(values):
+    values = sorted(values)
+    return {
+        "median": statistics.median(values),
+        "low": values[0],
+        "high": values[-1],
+        "n": len(values),
+    }
+
+
+def where(machine):
+    how = "EMULATED (no usable /dev/kvm: ratios count, absolute figures do not)" \
+        if machine["emulated"] else "in a VM on /dev/kvm"
+    return [f"Linux {machine['kernel']}, {machine['cpus']} CPUs of {machine['cpu']}, {machine['date']}", how]
+
+
+def grid(rows, left=1):
+    """Aligned text; the first LEFT columns to the left."""
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+    for r in rows:
+        yield "  ".join(c.ljust(w) if i < left else c.rjust(w)
+                        for i, (c, w) in enumerate(zip(r, widths))).rstrip()

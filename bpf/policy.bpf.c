@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The stock policy: which TCP connections are offered to socksplice.ko.
+ *
+ * Runs where a TCP socket becomes ESTABLISHED, once for each end, and enrols
+ * the socket if the connection is one the administrator named. The module
+ * then pairs the two ends if it has proof that they belong together; both
+ * ends have to be enrolled.
+ *
+ * The program has no state. Its configuration is constant once it is loaded:
+ * a new policy is a new program, so that a connection never sees half of one.
+ *
+ * One object for every kernel: the few kernel structures that are read are
+ * declared here, with the members' places relocated when the object is loaded.
+ */
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_tracing.h>
+
+#include "../module/uapi/socksplice.h"
+#include "policy.h"
+
+#define AF_INET		2
+#define AF_INET6	10
+#define IPPROTO_TCP	6
+
+enum { TCP_ESTABLISHED = 1, TCP_SYN_SENT = 2, TCP_SYN_RECV = 3 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), \
+			     apply_to = record)
+struct in6_addr {
+	union {
+		__be32 u6_addr32[4];
+	} in6_u;
+};
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+	int level;
+	struct cgroup *ancestors[];
+};
+
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	__u16 sk_protocol;
+	struct sock_cgroup_data sk_cgrp_data;
+};
+#pragma clang attribute pop
+
+extern int bpf_sock_splice_pair_sk(struct sock *sk,
+				   struct socksplice_pair_opts *opts,
+				   __u32 opts__sz) __ksym;
+
+/* An address as the policy compares it: IPv4 and v4-mapped IPv6 are the same. */
+struct addr {
+	bool v4;
+	__u32 word[4];	/* host order; IPv4: only the last one */
+};
+
+/* Written by the command line before the load, frozen afterwards. */
+const volatile struct policy_config config SEC(".rodata.config");
+
+/* The key is a cgroup's id; the command line sets max_entries to fit. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, __u8);
+} cgroups SEC(".maps");
+
+/* The socket's cgroup, or one above it, is named by the policy. */
+static bool cgroup_matches(struct sock *sk)
+{
+	struct cgroup *cgrp = sk->sk_cgrp_data.cgroup;
+	struct cgroup **ancestors, *ancestor;
+	int level;
+	__u64 id;
+
+	if (!cgrp)
+		return false;
+	level = cgrp->level;
+	ancestors = (struct cgroup **)&cgrp->ancestors;
+
+	for (int i = 0; i < POLICY_CGROUP_DEPTH && i <= level; i++) {
+		if (bpf_probe_read_kernel(&ancestor, sizeof(ancestor),
+					  ancestors + i))
+			return false;
+		id = BPF_CORE_READ(ancestor, kn, id);
+		if (bpf_map_lookup_elem(&cgroups, &id))
+			return true;
+	}
+	return false;
+}
+
+static bool port_matches(__u16 local, __u16 remote)
+{
+	if (!config.n_ports)
+		return true;
+
+	for (__u32 i = 0; i < POLICY_PORTS && i < config.n_ports; i++) {
+		__u16 first = config.ports[i].first;
+		__u16 last = config.ports[i].last;
+
+		if ((local >= first && local <= last) ||
+		    (remote >= first && remote <= last))
+			return true;
+	}
+	return false;
+}
+
+static void addr_set_v4(struct addr *a, __be32 v4)
+{
+	a->v4 = true;
+	a->word[0] = 0;
+	a->word[1] = 0;
+	a->word[2] = 0;
+	a->word[3] = bpf_ntohl(v4);
+}
+
+static void addr_set_v6(struct addr *a, __be32 w0, __be32 w1, __be32 w2,
+			__be32 w3)
+{
+	a->v4 = !w0 && !w1 && w2 == bpf_htonl(0xffff);
+	a->word[0] = bpf_ntohl(w0);
+	a->word[1] = bpf_ntohl(w1);
+	a->word[2] = a->v4 ? 0 : bpf_ntohl(w2);
+	a->word[3] = bpf_ntohl(w3);
+}
+
+static bool addr_is_loopback(const struct addr *a)
+{
+	if (a->v4)
+		return a->word[3] >> 24 == 127;
+	return !a->word[0] && !a->word[1] && !a->word[2] && a->word[3] == 1;
+}
+
+static bool addr_in_cidr(const struct addr *a,
+			 const volatile struct policy_cidr *cidr)
+{
+	return a->v4 == !!cidr->v4 &&
+	       (a->word[0] & cidr->mask[0]) == cidr->net[0] &&
+	       (a->word[1] & cidr->mask[1]) == cidr->net[1] &&
+	       (a->word[2] & cidr->mask[2]) == cidr->net[2] &&
+	       (a->word[3] & cidr->mask[3]) == cidr->net[3];
+}
+
+static bool cidr_matches(const struct addr *local, const struct addr *remote)
+{
+	if (!config.n_cidrs)
+		return true;
+
+	for (__u32 i = 0; i < POLICY_CIDRS && i < config.n_cidrs; i++) {
+		if (addr_in_cidr(local, &config.cidrs[i]) ||
+		    addr_in_cidr(remote, &config.cidrs[i]))
+			return true;
+	}
+	return false;
+}
+
+static bool addrs_match(struct sock *sk)
+{
+	struct sock_common *skc = &sk->__sk_common;
+	struct addr local, remote;
+
+	if (!config.n_cidrs && !config.loopback_only)
+		return true;
+
+	switch (skc->skc_family) {
+	case AF_INET:
+		addr_set_v4(&local, skc->skc_rcv_saddr);
+		addr_set_v4(&remote, skc->skc_daddr);
+		break;
+	case AF_INET6:
+		addr_set_v6(&local,
+			    skc->skc_v6_rcv_saddr.in6_u.u6_addr32[0],
+			    skc->skc_v6_rcv_saddr.in6_u.u6_addr32[1],
+			    skc->skc_v6_rcv_saddr.in6_u.u6_addr32[2],
+			    skc->skc_v6_rcv_saddr.in6_u.u6_addr32[3]);
+		addr_set_v6(&remote,
+			    skc->skc_v6_daddr.in6_u.u6_addr32[0],
+			    skc->skc_v6_daddr.in6_u.u6_addr32[1],
+			    skc->skc_v6_daddr.in6_u.u6_addr32[2],
+			    skc->skc_v6_daddr.in6_u.u6_addr32[3]);
+		break;
+	default:
+		return false;
+	}
+
+	if (config.loopback_only &&
+	    !(addr_is_loopback(&local) && addr_is_loopback(&remote)))
+		return false;
+	return cidr_matches(&local, &remote);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(policy, struct sock *sk, int oldstate, int newstate)
+{
+	struct socksplice_pair_opts opts = {};
+
+	if (newstate != TCP_ESTABLISHED ||
+	    (oldstate != TCP_SYN_SENT && oldstate != TCP_SYN_RECV))
+		return 0;
+	if (sk->sk_protocol != IPPROTO_TCP)
+		return 0;
+	if (!port_matches(sk->__sk_common.skc_num,
+			  bpf_ntohs(sk->__sk_common.skc_dport)))
+		return 0;
+	if (!addrs_match(sk) || !cgroup_matches(sk))
+		return 0;
+
+	opts.ring_size = config.ring_size;
+	opts.busy_poll_usec = config.busy_poll_usec;
+	/* The module counts every refusal with its reason. */
+	bpf_sock_splice_pair_sk(sk, &opts, sizeof(opts));
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

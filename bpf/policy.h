@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The configuration that the command line hands to policy.bpf.c.
+ *
+ * The command line writes and reads these bytes (cli/src/policy/config.rs):
+ * change both together, and POLICY_LAYOUT with them.
+ */
+#ifndef _SOCKSPLICE_POLICY_H
+#define _SOCKSPLICE_POLICY_H
+
+#include <linux/types.h>
+
+#define POLICY_LAYOUT		1
+#define POLICY_PORTS		64
+#define POLICY_CIDRS		64
+/* A cgroup deeper than this below the root cannot be named. */
+#define POLICY_CGROUP_DEPTH	64
+
+/* Both ends of the range are part of it. */
+struct policy_ports {
+	__u16 first;
+	__u16 last;
+};
+
+/* Words in host order. An IPv4 network has its words in the last place. */
+struct policy_cidr {
+	__u32 v4;
+	__u32 net[4];
+	__u32 mask[4];
+};
+
+struct policy_config {
+	__u32 layout;
+	__u32 ring_size;	/* 0: the module's default */
+	__u32 busy_poll_usec;	/* 0: the socket's own value */
+	__u32 loopback_only;	/* both addresses are loopback addresses */
+	__u32 n_ports;		/* 0: every port */
+	__u32 n_cidrs;		/* 0: every address */
+	struct policy_ports ports[POLICY_PORTS];
+	struct policy_cidr cidrs[POLICY_CIDRS];
+};
+
+#endif /* _SOCKSPLICE_POLICY_H */

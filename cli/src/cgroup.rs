@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Cgroups, between a path and the id that sockets carry.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::statfs;
+
+use crate::error::{Error, Result};
+
+const CGROUP_SUPER_MAGIC: u64 = 0x27e0eb;
+const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
+
+/// As POLICY_CGROUP_DEPTH: the root is the first of them.
+const DEPTH: usize = 64;
+
+/// The mount of cgroup version 2.
+pub struct Hierarchy {
+    mount: PathBuf,
+}
+
+impl Hierarchy {
+    pub fn find() -> Result<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo")
+            .map_err(|e| Error::new(format!("cannot read /proc/self/mountinfo: {e}")))?;
+        match mount_of(&mounts, "cgroup2") {
+            Some(mount) => Ok(Hierarchy { mount }),
+            None if mount_of(&mounts, "cgroup").is_some() => {
+                Err(Error::new("only cgroup version 1 is mounted").remedy(
+                    "boot with systemd.unified_cgroup_hierarchy=1, or \
+                     'mount -t cgroup2 none /sys/fs/cgroup/unified'",
+                ))
+            }
+            None => Err(Error::new("cgroup version 2 is not mounted")
+                .remedy("run 'mount -t cgroup2 none /sys/fs/cgroup'")),
+        }
+    }
+
+    pub fn mount(&self) -> &Path {
+        &self.mount
+    }
+
+    /// The id of the cgroup that a path under the mount, or relative to it,
+    /// names.
+    pub fn id(&self, path: &Path) -> Result<u64> {
+        let full = if path.starts_with(&self.mount) {
+            path.to_path_buf()
+        } else {
+            self.mount.join(path.strip_prefix("/").unwrap_or(path))
+        };
+        // An absolute path that exists elsewhere was meant as it stands, and
+        // is no cgroup: a version 1 hierarchy, most likely.
+        let elsewhere = path.is_absolute() && path != Path::new("/") && !full.exists();
+        let full = if elsewhere && path.exists() {
+            path.to_path_buf()
+        } else {
+            full
+        };
+
+        let shown = path.display();
+        let full = fs::canonicalize(&full).map_err(|_| {
+            Error::new(format!("there is no cgroup {shown}")).remedy(format!(
+                "name a directory under {}, 'systemd-cgls' lists them",
+                self.mount.display()
+            ))
+        })?;
+        let filesystem = statfs(&full).map(|s| s.f_type as u64).unwrap_or(0);
+        if filesystem == CGROUP_SUPER_MAGIC {
+            return Err(Error::new(format!("{shown} is a cgroup of version 1"))
+                .remedy(format!("name one under {}", self.mount.display())));
+        }
+        if filesystem != CGROUP2_SUPER_MAGIC || !full.is_dir() {
+            return Err(Error::new(format!("{shown} is not a cgroup"))
+                .remedy(format!("name a directory under {}", self.mount.display())));
+        }
+        let below = full.strip_prefix(&self.mount).unwrap_or(&full);
+        if below.components().count() >= DEPTH {
+            return Err(
+                Error::new(format!("{shown} is {DEPTH} or more levels deep"))
+                    .remedy("name a cgroup above it"),
+            );
+        }
+        // The inode number of a cgroup's directory is the cgroup's id.
+        fs::metadata(&full)
+            .map(|m| m.ino())
+            .map_err(|e| Error::new(format!("cannot look at {shown}: {e}")))
+    }
+
+    /// The paths, relative to the mount, of those ids that still exist.
+    pub fn paths(&self, ids: &[u64]) -> HashMap<u64, String> {
+        let mut found = HashMap::new();
+        let mut pending = vec![self.mount.clone()];
+        while let Some(dir) = pending.pop() {
+            if found.len() == ids.len() {
+                break;
+            }
+            if let Ok(metadata) = fs::metadata(&dir) {
+                if ids.contains(&metadata.ino()) {
+                    let below = dir.strip_prefix(&self.mount).unwrap_or(&dir);
+                    found.insert(metadata.ino(), format!("/{}", below.display()));
+                }
+            }
+            let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+            let dirs = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+            pending.extend(dirs.map(|e| e.path()));
+        }
+        found
+    }
+}
+
+/// Where the first file system of a type is mounted.
+fn mount_of(mountinfo: &str, kind: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        // Before " - ": id, parent, device, root, mount point, …; after it: type, …
+        let (left, right) = line.split_once(" - ")?;
+        if right.split(' ').next()? != kind {
+            return None;
+        }
+        left.split(' ').nth(4).map(|path| unescape(path).into())
+    })
+}
+
+/// The kernel writes a space as \040, and so on.
+fn unescape(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        let code = rest
+            .get(at + 1..at + 4)
+            .and_then(|o| u8::from_str_radix(o, 8).ok());
+        match code {
+            Some(byte) => {
+                out.push(byte.into());
+                rest = &rest[at + 4..];
+            }
+            None => {
+                out.push('\\');
+                rest = &rest[at + 1..];
+            }
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIFIED: &str = "\
+21 1 0:19 / /proc rw - proc proc rw
+30 1 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw
+";
+    const HYBRID: &str = "\
+30 1 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+31 30 0:27 / /sys/fs/cgroup/net_cls rw - cgroup cgroup rw,net_cls
+32 30 0:28 / /sys/fs/cgroup/uni\\040fied rw - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn finds_the_mount() {
+        assert_eq!(mount_of(UNIFIED, "cgroup2"), Some("/sys/fs/cgroup".into()));
+        assert_eq!(mount_of(UNIFIED, "cgroup"), None);
+        assert_eq!(
+            mount_of(HYBRID, "cgroup2"),
+            Some("/sys/fs/cgroup/uni fied".into())
+        );
+        assert_eq!(
+            mount_of(HYBRID, "cgroup"),
+            Some("/sys/fs/cgroup/net_cls".into())
+        );
+        assert_eq!(mount_of("", "cgroup2"), None);
+    }
+
+    #[test]
+    fn unescapes() {
+        assert_eq!(unescape("/a\\040b\\134c"), "/a b\\c");
+        assert_eq!(unescape("/a\\"), "/a\\");
+        assert_eq!(unescape("/a\\9é"), "/a\\9é");
+    }
+
+    #[test]
+    fn a_directory_elsewhere_is_no_cgroup() {
+        let hierarchy = Hierarchy {
+            mount: "/nonexistent-mount".into(),
+        };
+        let error = hierarchy.id(Path::new("/usr")).unwrap_err().to_string();
+        assert!(error.contains("/usr is not a cgroup"), "{error}");
+        let error = hierarchy.id(Path::new("gone")).unwrap_err().to_string();
+        assert!(error.contains("no cgroup gone"), "{error}");
+    }
+}

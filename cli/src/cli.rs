@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The grammar of the command line. Help, man pages and completions are all
+//! made from it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::cidr::Cidr;
+use crate::port::PortRange;
+use crate::size;
+use crate::uapi::BUSY_POLL_MAX;
+
+/// Control local TCP acceleration
+///
+/// The socksplice kernel module moves the bytes of TCP connections whose two
+/// ends are on this machine through shared memory, without the applications
+/// noticing. This program says which connections, and shows what became of
+/// them.
+#[derive(Parser)]
+#[command(name = "socksplice", version, max_term_width = 100)]
+pub struct Cli {
+    /// Print one JSON document; errors too
+    #[arg(short, long, global = true)]
+    pub json: bool,
+
+    #[command(subcommand)]
+    pub object: Object,
+}
+
+#[derive(Subcommand)]
+pub enum Object {
+    /// Which connections are accelerated
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+
+    /// The connections that are accelerated now
+    #[command(subcommand)]
+    Pair(PairCommand),
+
+    /// Counters: pairs made, declined by reason, bytes by path, memory
+    #[command(subcommand)]
+    Stats(StatsCommand),
+
+    /// The module's state and its switches
+    #[command(subcommand)]
+    Feature(FeatureCommand),
+
+    /// Check this machine: what would not work, and what to do
+    ///
+    /// Prints one line for each requirement: OK, WARN (something is missing
+    /// that not everything needs) or FAIL. The exit status is 1 if one failed.
+    Doctor,
+
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell to print it for
+        shell: clap_complete::Shell,
+    },
+
+    /// Write the man pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// The directory, which must exist
+        dir: PathBuf,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum PolicyCommand {
+    /// Accelerate the connections that match, from now on
+    ///
+    /// A connection is accelerated if the sockets of both its ends match. The
+    /// new policy replaces the old one in one step; connections that are open
+    /// already stay as they are. It holds until 'policy clear' or a reboot. If
+    /// anything fails, the old policy stays.
+    Set(PolicySet),
+
+    /// Show the policy
+    Show,
+
+    /// Accelerate no further connections
+    ///
+    /// Connections that are accelerated already stay so.
+    Clear,
+}
+
+#[derive(Args)]
+pub struct PolicySet {
+    /// A cgroup, with those below it: a path under the cgroup2 mount, or
+    /// relative to it; '/' is every process
+    #[arg(long = "cgroup", value_name = "PATH", required = true, num_args = 1..)]
+    pub cgroups: Vec<PathBuf>,
+
+    /// Only where the local or the remote port is one of these
+    #[arg(long = "port", value_name = "N|N-M", num_args = 1..)]
+    pub ports: Vec<PortRange>,
+
+    /// Only where the local or the remote address is in one of these
+    #[arg(long = "cidr", value_name = "NET", num_args = 1..)]
+    pub cidrs: Vec<Cidr>,
+
+    /// Only where both addresses are loopback addresses
+    #[arg(long)]
+    pub loopback_only: bool,
+
+    /// How long a reader spins before it sleeps, in microseconds (0 to 1000)
+    /// [default: what SO_BUSY_POLL of the socket says]
+    #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(0..=BUSY_POLL_MAX as i64))]
+    pub busy_poll: Option<u32>,
+
+    /// Bytes that a direction can hold: a power of two from 4K to 1M
+    /// [default: the module's]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub ring: Option<u32>,
+}
+
+#[derive(Subcommand)]
+pub enum PairCommand {
+    /// Show each pair: both ends, bytes by path, ring memory, age
+    Show,
+}
+
+#[derive(Subcommand)]
+pub enum StatsCommand {
+    /// Show all counters since the module was loaded
+    Show,
+}
+
+#[derive(Subcommand)]
+pub enum FeatureCommand {
+    /// Show the module's version, what it can do here, and its switches
+    Show,
+
+    /// Turn a feature on or off, until the module is unloaded
+    ///
+    /// Pairs that exist stay as they are.
+    Set {
+        /// Which feature
+        feature: Feature,
+        /// What to make of it
+        state: Switch,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Feature {
+    /// New connections are paired
+    Pairing,
+    /// splice(2) works on sockets in a sockmap
+    Splice,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn grammar_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn policy_set_takes_lists() {
+        let cli = Cli::try_parse_from([
+            "socksplice",
+            "policy",
+            "set",
+            "--cgroup",
+            "/a",
+            "/b",
+            "--cgroup",
+            "c",
+            "--port",
+            "80",
+            "443-444",
+            "--cidr",
+            "10.0.0.0/8",
+            "--ring",
+            "64K",
+            "--busy-poll",
+            "50",
+            "-j",
+        ])
+        .unwrap();
+        assert!(cli.json);
+        let Object::Policy(PolicyCommand::Set(set)) = cli.object else {
+            panic!();
+        };
+        assert_eq!(set.cgroups.len(), 3);
+        assert_eq!(set.ports.len(), 2);
+        assert_eq!(set.cidrs.len(), 1);
+        assert_eq!(set.ring, Some(65536));
+        assert_eq!(set.busy_poll, Some(50));
+        assert!(!set.loopback_only);
+    }
+
+    #[test]
+    fn policy_set_refuses_bad_values() {
+        for bad in [
+            &["--port", "0"][..],
+            &["--cidr", "10.0.0.1/8"],
+            &["--ring", "3K"],
+            &["--busy-poll", "1001"],
+            &["--busy-poll", "-1"],
+            &["--cgroup"],
+        ] {
+            let arguments = ["socksplice", "policy", "set", "--cgroup", "/"];
+            let arguments = arguments.iter().chain(bad);
+            assert!(Cli::try_parse_from(arguments).is_err(), "{bad:?}");
+        }
+        assert!(Cli::try_parse_from(["socksplice", "policy", "set"]).is_err());
+    }
+}

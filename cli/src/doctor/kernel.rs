@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The running kernel: its version, configuration and BTF, and whether it
+//! takes a module that no distribution signed.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::system::uname;
+
+use crate::module;
+
+use super::Check;
+
+const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
+const SECURE_BOOT: &str =
+    "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+
+/// The oldest kernel with everything that the module calls.
+const OLDEST: (u32, u32) = (6, 12);
+/// The versions that the tests run on.
+const TESTED: [(u32, u32); 2] = [(6, 12), (7, 3)];
+
+/// Without these there is no acceleration.
+const NEEDED: [&str; 8] = [
+    "INET",
+    "MODULES",
+    "TRACEPOINTS",
+    "BPF_SYSCALL",
+    "BPF_JIT",
+    "CGROUP_BPF",
+    "DEBUG_INFO_BTF",
+    "DEBUG_INFO_BTF_MODULES",
+];
+
+/// Without these a part of it is missing.
+const WANTED: [(&str, &str); 4] = [
+    ("IPV6", "only IPv4 connections are accelerated"),
+    ("MEMCG", "ring memory is charged to no cgroup"),
+    (
+        "RPS",
+        "the two ends of a connection cannot be matched safely, most stay on TCP",
+    ),
+    (
+        "DYNAMIC_FTRACE_WITH_REGS",
+        "splice(2) on sockmap sockets is not served",
+    ),
+];
+
+pub fn checks() -> Vec<Check> {
+    let name = uname();
+    let release = name.release().to_string_lossy().into_owned();
+    vec![
+        version(&release),
+        config(&release),
+        btf(),
+        lockdown(
+            &fs::read_to_string(LOCKDOWN).unwrap_or_default(),
+            fs::read(SECURE_BOOT).is_ok_and(|bytes| bytes.last() == Some(&1)),
+            module::is_loaded(),
+        ),
+    ]
+}
+
+fn version(release: &str) -> Check {
+    const NAME: &str = "kernel version";
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let version: (u32, u32) = (number(), number());
+    if TESTED.contains(&version) {
+        Check::ok(NAME, release)
+    } else if version < OLDEST {
+        Check::fail(NAME, format!("{release} is too old"))
+            .remedy(format!("boot {}.{} or later", OLDEST.0, OLDEST.1))
+    } else {
+        let tested = TESTED.map(|(a, b)| format!("{a}.{b}")).join(" and ");
+        Check::warn(NAME, format!("{release} is not one that was tested"))
+            .remedy(format!("prefer {tested}"))
+    }
+}
+
+fn config(release: &str) -> Check {
+    const NAME: &str = "kernel configuration";
+    let Some((text, place)) = config_text(release) else {
+        return Check::warn(NAME, "not found, so not checked").remedy(format!(
+            "install the kernel's package with /boot/config-{release}, or 'modprobe configs'"
+        ));
+    };
+    let options = parse_config(&text);
+    let missing: Vec<_> = NEEDED
+        .iter()
+        .filter(|option| !options.contains_key(**option))
+        .map(|option| format!("CONFIG_{option}"))
+        .collect();
+    if !missing.is_empty() {
+        return Check::fail(NAME, format!("{} not set in {place}", missing.join(", ")))
+            .remedy("boot a kernel that has them, as Debian's have");
+    }
+    match WANTED
+        .iter()
+        .find(|(option, _)| !options.contains_key(option))
+    {
+        Some((option, lost)) => {
+            Check::warn(NAME, format!("CONFIG_{option} not set in {place}: {lost}"))
+                .remedy("boot a kernel that has it if you need that")
+        }
+        None => Check::ok(NAME, place),
+    }
+}
+
+/// The configuration and where it was found.
+fn config_text(release: &str) -> Option<(String, String)> {
+    let packed = "/proc/config.gz";
+    if Path::new(packed).exists() {
+        let output = Command::new("gzip").args(["-dc", packed]).output().ok()?;
+        return Some((String::from_utf8(output.stdout).ok()?, packed.into()));
+    }
+    let places = [
+        format!("/boot/config-{release}"),
+        format!("/usr/lib/modules/{release}/config"),
+        format!("/lib/modules/{release}/build/.config"),
+    ];
+    places
+        .into_iter()
+        .find_map(|place| Some((fs::read_to_string(&place).ok()?, place)))
+}
+
+/// The options that are built in or modules, without their prefix.
+fn parse_config(text: &str) -> HashMap<&str, &str> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("CONFIG_")?.split_once('='))
+        .filter(|(_, value)| matches!(*value, "y" | "m"))
+        .collect()
+}
+
+fn btf() -> Check {
+    const NAME: &str = "kernel BTF";
+    if Path::new(VMLINUX_BTF).exists() {
+        Check::ok(NAME, VMLINUX_BTF)
+    } else {
+        Check::fail(NAME, format!("{VMLINUX_BTF} is missing"))
+            .remedy("boot a kernel with CONFIG_DEBUG_INFO_BTF=y, as Debian's are")
+    }
+}
+
+/// `lockdown` marks the mode that holds with brackets: "none [integrity] …".
+fn lockdown(lockdown: &str, secure_boot: bool, loaded: bool) -> Check {
+    const NAME: &str = "Secure Boot and lockdown";
+    let mode = lockdown
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map_or("none", |(mode, _)| mode);
+    let boot = if secure_boot { "on" } else { "off" };
+    let detail = format!("Secure Boot {boot}, lockdown {mode}");
+    if mode == "none" || loaded {
+        Check::ok(NAME, detail)
+    } else {
+        Check::fail(NAME, format!("{detail}: a module must be signed with an enrolled key"))
+            .remedy("enrol DKMS's key with 'mokutil --import /var/lib/dkms/mok.pub', or turn Secure Boot off")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn versions() {
+        for (release, level) in [
+            ("6.12.117+deb12-amd64", Level::Ok),
+            ("7.3.4+deb13-cloud-amd64", Level::Ok),
+            ("7.2.12", Level::Warn),
+            ("6.18.0-rc1", Level::Warn),
+            ("6.1.0-42-amd64", Level::Fail),
+            ("5.10", Level::Fail),
+            ("odd", Level::Fail),
+        ] {
+            assert_eq!(version(release).level, level, "{release}");
+        }
+    }
+
+    #[test]
+    fn configuration_lines() {
+        let options =
+            parse_config("CONFIG_INET=y\nCONFIG_IPV6=m\n# CONFIG_RPS is not set\nCONFIG_HZ=250\n");
+        assert!(options.contains_key("INET") && options.contains_key("IPV6"));
+        assert!(!options.contains_key("RPS") && !options.contains_key("HZ"));
+    }
+
+    #[test]
+    fn lockdown_matters_before_the_load() {
+        let integrity = "none [integrity] confidentiality\n";
+        assert_eq!(
+            lockdown("[none] integrity confidentiality\n", false, false).level,
+            Level::Ok
+        );
+        assert_eq!(lockdown("", false, false).level, Level::Ok);
+        assert_eq!(lockdown(integrity, true, false).level, Level::Fail);
+        assert_eq!(lockdown(integrity, true, true).level, Level::Ok);
+    }
+}

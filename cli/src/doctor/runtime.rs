@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What was set up on the running kernel: the module, the file systems, the
+//! policy.
+
+use std::fs;
+use std::path::Path;
+
+use crate::cgroup::Hierarchy;
+use crate::error::Error;
+use crate::module::{self, Module, Status};
+use crate::policy::pin;
+
+use super::Check;
+
+const FTRACE_ENABLED: &str = "/proc/sys/kernel/ftrace_enabled";
+
+pub fn checks() -> Vec<Check> {
+    let status = module::require_root()
+        .and_then(|()| Module::connect())
+        .and_then(|module| module.status());
+    let mut checks = vec![module(&status)];
+    if let Ok(status) = &status {
+        checks.push(module_btf(status, Path::new(module::BTF).exists()));
+        checks.push(hook(status, ftrace_is_on()));
+        checks.push(pairing(status));
+    }
+    checks.extend([cgroup(), bpffs(), policy()]);
+    checks
+}
+
+/// An error's remedy is the check's, too.
+fn failed(name: &'static str, error: &Error) -> Check {
+    let remedy = error.remedy.clone();
+    Check::fail(name, &error.message).remedy(remedy.unwrap_or_else(|| "see 'dmesg'".into()))
+}
+
+fn module(status: &Result<Status, Error>) -> Check {
+    const NAME: &str = "module";
+    match status {
+        Ok(status) => match module::check_version(&status.version) {
+            Ok(()) => Check::ok(NAME, format!("version {}", status.version)),
+            Err(e) => failed(NAME, &e),
+        },
+        Err(e) => failed(NAME, e),
+    }
+}
+
+fn module_btf(status: &Status, exists: bool) -> Check {
+    const NAME: &str = "module BTF";
+    if status.btf && exists {
+        let hooks = match status.sock_ops {
+            true => "tracepoint and sock_ops programs",
+            false => "tracepoint programs",
+        };
+        Check::ok(NAME, format!("{hooks} can call the module"))
+    } else {
+        Check::fail(NAME, "BPF programs cannot call the module").remedy(
+            "install the kernel's headers and pahole (package dwarves), then build the module again",
+        )
+    }
+}
+
+fn ftrace_is_on() -> bool {
+    // No such file: no ftrace to turn off.
+    fs::read_to_string(FTRACE_ENABLED).map_or(true, |text| text.trim() != "0")
+}
+
+fn hook(status: &Status, ftrace: bool) -> Check {
+    const NAME: &str = "splice(2) hook";
+    match &status.hook_error {
+        None if !ftrace => Check::warn(NAME, "kernel.ftrace_enabled is 0: the hook may not run")
+            .remedy("run 'sysctl kernel.ftrace_enabled=1'"),
+        None => Check::ok(NAME, "installed"),
+        Some(e) => Check::warn(NAME, format!("not installed: {e}")).remedy(
+            "remove the live patch or tracer that owns tcp_splice_read, then load the module again",
+        ),
+    }
+}
+
+fn pairing(status: &Status) -> Check {
+    const NAME: &str = "pairing";
+    if status.shadow {
+        Check::warn(NAME, "shadow mode: matches are counted, no data is moved")
+            .remedy("load the module without shadow=1")
+    } else if !status.pairing {
+        Check::warn(NAME, "off").remedy("run 'socksplice feature set pairing on'")
+    } else {
+        Check::ok(NAME, "on")
+    }
+}
+
+fn cgroup() -> Check {
+    const NAME: &str = "cgroup";
+    match Hierarchy::find() {
+        Ok(hierarchy) => Check::ok(
+            NAME,
+            format!("version 2 on {}", hierarchy.mount().display()),
+        ),
+        Err(e) => failed(NAME, &e),
+    }
+}
+
+fn bpffs() -> Check {
+    const NAME: &str = "BPF file system";
+    if pin::bpffs_is_mounted() {
+        Check::ok(NAME, "mounted on /sys/fs/bpf")
+    } else {
+        Check::fail(NAME, "not mounted on /sys/fs/bpf").remedy("run 'mount -t bpf bpf /sys/fs/bpf'")
+    }
+}
+
+fn policy() -> Check {
+    const NAME: &str = "policy";
+    match pin::live() {
+        Some(_) => Check::ok(NAME, "set"),
+        None => Check::warn(NAME, "none is set, so nothing is accelerated")
+            .remedy("run 'socksplice policy set --cgroup /'"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    fn status() -> Status {
+        Status {
+            version: module::VERSION.into(),
+            btf: true,
+            sock_ops: true,
+            hook_error: None,
+            pairing: true,
+            shadow: false,
+            enroll_all: false,
+            splice: true,
+            ring_size: 65536,
+        }
+    }
+
+    #[test]
+    fn a_good_module() {
+        assert_eq!(module(&Ok(status())).level, Level::Ok);
+        assert_eq!(module_btf(&status(), true).level, Level::Ok);
+        assert_eq!(hook(&status(), true).level, Level::Ok);
+        assert_eq!(pairing(&status()).level, Level::Ok);
+    }
+
+    #[test]
+    fn what_can_be_wrong_with_it() {
+        let other = Status {
+            version: "9.9.9".into(),
+            ..status()
+        };
+        assert_eq!(module(&Ok(other)).level, Level::Fail);
+        assert_eq!(module(&Err(Error::new("gone"))).level, Level::Fail);
+        assert_eq!(module_btf(&status(), false).level, Level::Fail);
+        assert_eq!(hook(&status(), false).level, Level::Warn);
+        let busy = Status {
+            hook_error: Some(std::io::Error::from_raw_os_error(16)),
+            ..status()
+        };
+        assert_eq!(hook(&busy, true).level, Level::Warn);
+        assert_eq!(
+            pairing(&Status {
+                shadow: true,
+                ..status()
+            })
+            .level,
+            Level::Warn
+        );
+        assert_eq!(
+            pairing(&Status {
+                pairing: false,
+                ..status()
+            })
+            .level,
+            Level::Warn
+        );
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `feature`: the module's state and its switches.
+
+use serde_json::json;
+
+use crate::cli::{Feature, Switch};
+use crate::error::Result;
+use crate::module::{Module, Status};
+use crate::output::{Answer, SCHEMA, on_off, yes_no};
+use crate::size;
+use crate::uapi::{A_STATUS_PAIRING, A_STATUS_SPLICE};
+
+pub fn show() -> Result<Answer> {
+    Ok(answer(&Module::open()?.1))
+}
+
+pub fn set(feature: Feature, state: Switch) -> Result<Answer> {
+    let (module, _) = Module::open()?;
+    let attribute = match feature {
+        Feature::Pairing => A_STATUS_PAIRING,
+        Feature::Splice => A_STATUS_SPLICE,
+    };
+    module.set(attribute, state == Switch::On)?;
+    let Answer { json, .. } = answer(&module.status()?);
+    Ok(Answer::new("", json))
+}
+
+fn answer(status: &Status) -> Answer {
+    let hook = match &status.hook_error {
+        None => "installed".to_string(),
+        Some(e) => format!("not installed: {e}"),
+    };
+    let text = format!(
+        "version:     {}\n\
+         pairing:     {}\n\
+         splice:      {}\n\
+         shadow:      {}\n\
+         enroll_all:  {}\n\
+         ring_size:   {}\n\
+         bpf:         {}\n\
+         sock_ops:    {}\n\
+         splice_hook: {hook}\n",
+        status.version,
+        on_off(status.pairing),
+        on_off(status.splice),
+        on_off(status.shadow),
+        on_off(status.enroll_all),
+        size::format(status.ring_size.into()),
+        yes_no(status.btf),
+        yes_no(status.sock_ops),
+    );
+    let json = json!({
+        "schema": SCHEMA,
+        "module": {
+            "version": status.version,
+            "pairing": status.pairing,
+            "splice": status.splice,
+            "shadow": status.shadow,
+            "enroll_all": status.enroll_all,
+            "ring_size": status.ring_size,
+            "bpf": status.btf,
+            "sock_ops": status.sock_ops,
+            "splice_hook": {
+                "installed": status.hook_error.is_none(),
+                "error": status.hook_error.as_ref().map(|e| e.to_string()),
+            },
+        },
+    });
+    Answer::new(text, json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_why_there_is_no_hook() {
+        let answer = answer(&Status {
+            version: "0.1.0".into(),
+            btf: true,
+            sock_ops: false,
+            hook_error: Some(std::io::Error::from_raw_os_error(16)),
+            pairing: true,
+            shadow: false,
+            enroll_all: false,
+            splice: false,
+            ring_size: 65536,
+        });
+        assert!(answer.text.contains("ring_size:   64K\n"));
+        assert!(answer.text.contains("not installed: "));
+        let module = &answer.json["module"];
+        assert_eq!(module["ring_size"], 65536);
+        assert_eq!(module["splice_hook"]["installed"], false);
+        assert_eq!(module["pairing"], true);
+    }
+}

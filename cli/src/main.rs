@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+//! socksplice: control local TCP acceleration by the kernel module of the
+//! same name.
+
+mod cgroup;
+mod cidr;
+mod cli;
+mod doctor;
+mod error;
+mod feature;
+mod man;
+mod module;
+mod netlink;
+mod netns;
+mod output;
+mod pair;
+mod policy;
+mod port;
+mod size;
+mod stats;
+mod uapi;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use cli::{Cli, FeatureCommand, Object, PairCommand, PolicyCommand, StatsCommand};
+use error::{Error, FAILED};
+use output::Answer;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version are errors to clap, but not to the caller.
+        Err(e) if !e.use_stderr() => {
+            let _ = e.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(e) => {
+            // The flag itself was not parsed; where it stands does not matter.
+            let mut arguments = std::env::args().skip(1);
+            return fail(&e.into(), arguments.any(|a| a == "-j" || a == "--json"));
+        }
+    };
+    match run(cli.object) {
+        Ok(answer) => match answer.print(cli.json) {
+            // The reader went away: it has what it wanted.
+            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+                fail(&Error::new(format!("cannot write the answer: {e}")), false)
+            }
+            _ if answer.failed => FAILED.into(),
+            _ => ExitCode::SUCCESS,
+        },
+        Err(e) => fail(&e, cli.json),
+    }
+}
+
+fn run(object: Object) -> error::Result<Answer> {
+    match object {
+        Object::Policy(PolicyCommand::Set(arguments)) => policy::set(arguments),
+        Object::Policy(PolicyCommand::Show) => policy::show(),
+        Object::Policy(PolicyCommand::Clear) => policy::clear(),
+        Object::Pair(PairCommand::Show) => pair::show(),
+        Object::Stats(StatsCommand::Show) => stats::show(),
+        Object::Feature(FeatureCommand::Show) => feature::show(),
+        Object::Feature(FeatureCommand::Set { feature, state }) => feature::set(feature, state),
+        Object::Doctor => Ok(doctor::run()),
+        Object::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "socksplice", &mut script);
+            let script = String::from_utf8_lossy(&script).into_owned();
+            let json = serde_json::json!({ "schema": output::SCHEMA, "script": script });
+            Ok(Answer::new(script, json))
+        }
+        Object::Man { dir } => man::write(&dir),
+    }
+}
+
+/// The one place that prints an error: a line on stderr, or JSON on stdout,
+/// where a program looks for its answer.
+fn fail(error: &Error, json: bool) -> ExitCode {
+    let _ = if json {
+        writeln!(io::stdout(), "{}", error.to_json())
+    } else {
+        writeln!(io::stderr(), "socksplice: {error}")
+    };
+    error.status.into()
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The loaded kernel module: is it there, is it ours, what can it do?
+
+use std::io;
+use std::path::Path;
+
+use rustix::process::geteuid;
+
+use crate::error::{Error, Result};
+use crate::netlink::{Attributes, Family};
+use crate::uapi::*;
+
+/// The module of the same source has the same version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+pub const SYSFS: &str = "/sys/module/socksplice";
+pub const BTF: &str = "/sys/kernel/btf/socksplice";
+
+pub fn require_root() -> Result<()> {
+    if geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Error::new("this needs root").remedy("run it with sudo"))
+}
+
+pub fn is_loaded() -> bool {
+    Path::new(SYSFS).exists()
+}
+
+pub struct Status {
+    pub version: String,
+    pub btf: bool,
+    pub sock_ops: bool,
+    /// Why splice(2) is not hooked, if it is not.
+    pub hook_error: Option<io::Error>,
+    pub pairing: bool,
+    pub shadow: bool,
+    pub enroll_all: bool,
+    pub splice: bool,
+    pub ring_size: u32,
+}
+
+impl Status {
+    fn from_attributes(a: &Attributes) -> Self {
+        let hook = a.number(A_STATUS_HOOK) as u32 as i32;
+        Status {
+            version: a.string(A_STATUS_VERSION).unwrap_or_default(),
+            btf: a.flag(A_STATUS_BTF),
+            sock_ops: a.flag(A_STATUS_SOCKOPS),
+            hook_error: (hook != 0).then(|| io::Error::from_raw_os_error(-hook)),
+            pairing: a.flag(A_STATUS_PAIRING),
+            shadow: a.flag(A_STATUS_SHADOW),
+            enroll_all: a.flag(A_STATUS_ENROLL_ALL),
+            splice: a.flag(A_STATUS_SPLICE),
+            ring_size: a.number(A_STATUS_RING_SIZE) as u32,
+        }
+    }
+}
+
+/// A conversation with a module, of whatever version.
+pub struct Module {
+    family: Family,
+}
+
+impl Module {
+    /// Does not look at the version: for those who want to report it.
+    pub fn connect() -> Result<Self> {
+        match Family::open(FAMILY, FAMILY_VERSION) {
+            Ok(family) => Ok(Module { family }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound && is_loaded() => Err(Error::new(
+                "the module socksplice is loaded but does not answer",
+            )
+            .remedy("look for its messages in 'dmesg'")),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(Error::new(
+                "the module socksplice is not loaded",
+            )
+            .remedy("run 'modprobe socksplice', or 'make install' first if it is not installed")),
+            Err(e) => Err(Error::new(format!("cannot use generic netlink: {e}"))),
+        }
+    }
+
+    /// For every command that relies on what the answers mean.
+    pub fn open() -> Result<(Self, Status)> {
+        require_root()?;
+        let module = Module::connect()?;
+        let status = module.status()?;
+        check_version(&status.version)?;
+        Ok((module, status))
+    }
+
+    pub fn status(&self) -> Result<Status> {
+        let answers = explain(self.family.request(CMD_STATUS_GET, &[]))?;
+        match answers.first() {
+            Some(attributes) => Ok(Status::from_attributes(attributes)),
+            None => Err(Error::new("the module sent no status")),
+        }
+    }
+
+    pub fn dump(&self, command: u8) -> Result<Vec<Attributes>> {
+        explain(self.family.dump(command))
+    }
+
+    pub fn set(&self, attribute: u16, value: bool) -> Result<()> {
+        let attribute = netlink_packet_core::DefaultNla::new(attribute, vec![value.into()]);
+        explain(self.family.request(CMD_STATUS_SET, &[attribute])).map(|_| ())
+    }
+}
+
+fn explain<T>(result: io::Result<T>) -> Result<T> {
+    result.map_err(|e| match e.kind() {
+        io::ErrorKind::PermissionDenied => {
+            Error::new("CAP_NET_ADMIN in the initial user namespace is needed")
+                .remedy("run this on the host, not in a container")
+        }
+        _ => Error::new(format!("the module answered: {e}")),
+    })
+}
+
+pub fn check_version(version: &str) -> Result<()> {
+    if version == VERSION {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "the loaded module is version {version}, this program is {VERSION}"
+    ))
+    .remedy(
+        "install both from one source, then run 'modprobe -r socksplice && modprobe socksplice'",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_must_be_equal() {
+        assert!(check_version(VERSION).is_ok());
+        let error = check_version("9.9.9").unwrap_err().to_string();
+        assert!(error.contains("9.9.9") && error.contains(VERSION) && error.contains("modprobe"));
+    }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `pair`: the connections that are accelerated now.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::error::{Error, Result};
+use crate::module::Module;
+use crate::netlink::Attributes;
+use crate::netns::Names;
+use crate::output::{Align, Answer, SCHEMA, Table, age};
+use crate::size;
+use crate::uapi::*;
+
+#[derive(Serialize)]
+struct Pair {
+    id: u64,
+    age_ms: u64,
+    /// The active opener's end, then the other's.
+    ends: Vec<End>,
+}
+
+#[derive(Serialize)]
+struct End {
+    local: Endpoint,
+    peer: Endpoint,
+    netns: Netns,
+    /// As SO_COOKIE; 0 if the socket has none yet or is gone.
+    cookie: u64,
+    closed: bool,
+    sent: Sent,
+    ring: Ring,
+}
+
+#[derive(Serialize)]
+struct Endpoint {
+    address: IpAddr,
+    port: u16,
+}
+
+#[derive(Serialize)]
+struct Netns {
+    inode: u64,
+    name: Option<String>,
+}
+
+/// What this end sent, by path.
+#[derive(Serialize)]
+struct Sent {
+    ring: Traffic,
+    tcp: Traffic,
+}
+
+#[derive(Serialize)]
+struct Traffic {
+    bytes: u64,
+    messages: u64,
+}
+
+/// The ring that this end sends into.
+#[derive(Serialize)]
+struct Ring {
+    size: u64,
+    memory: u64,
+    queued: u64,
+}
+
+pub fn show() -> Result<Answer> {
+    let (module, _) = Module::open()?;
+    let names = Names::read();
+    let pairs: io::Result<Vec<Pair>> = module
+        .dump(CMD_PAIR_GET)?
+        .iter()
+        .map(|a| Pair::from_attributes(a, &names))
+        .collect();
+    let pairs = pairs.map_err(|e| Error::new(format!("cannot read the module's answer: {e}")))?;
+    Ok(answer(&pairs))
+}
+
+impl Pair {
+    fn from_attributes(a: &Attributes, names: &Names) -> io::Result<Self> {
+        let ends: io::Result<Vec<End>> = a
+            .all(A_PAIR_END)
+            .map(|nest| End::from_attributes(&Attributes::parse(nest)?, names))
+            .collect();
+        Ok(Pair {
+            id: a.number(A_PAIR_ID),
+            age_ms: a.number(A_PAIR_AGE_MS),
+            ends: ends?,
+        })
+    }
+}
+
+impl End {
+    fn from_attributes(a: &Attributes, names: &Names) -> io::Result<Self> {
+        let endpoint = |address, port| -> io::Result<Endpoint> {
+            Ok(Endpoint {
+                address: ip(a.bytes(address).unwrap_or(&[]))?,
+                port: a.number(port) as u16,
+            })
+        };
+        let traffic = |bytes, messages| Traffic {
+            bytes: a.number(bytes),
+            messages: a.number(messages),
+        };
+        let inode = a.number(A_END_NETNS);
+        Ok(End {
+            local: endpoint(A_END_SADDR, A_END_SPORT)?,
+            peer: endpoint(A_END_DADDR, A_END_DPORT)?,
+            netns: Netns {
+                inode,
+                name: names.get(inode).map(String::from),
+            },
+            cookie: a.number(A_END_COOKIE),
+            closed: a.flag(A_END_CLOSED),
+            sent: Sent {
+                ring: traffic(A_END_TX_RING_BYTES, A_END_TX_RING_MSGS),
+                tcp: traffic(A_END_TX_TCP_BYTES, A_END_TX_TCP_MSGS),
+            },
+            ring: Ring {
+                size: a.number(A_END_RING_SIZE),
+                memory: a.number(A_END_RING_MEM),
+                queued: a.number(A_END_RING_QUEUED),
+            },
+        })
+    }
+}
+
+fn ip(bytes: &[u8]) -> io::Result<IpAddr> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Ok(v4.into());
+    }
+    match <[u8; 16]>::try_from(bytes) {
+        Ok(v6) => Ok(v6.into()),
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("an address of {} bytes", bytes.len()),
+        )),
+    }
+}
+
+/// Two lines for each pair, the active opener first.
+fn answer(pairs: &[Pair]) -> Answer {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("PAIR", Right),
+        ("AGE", Right),
+        ("LOCAL", Left),
+        ("PEER", Left),
+        ("NETNS", Left),
+        ("RING-SENT", Right),
+        ("RING-MSGS", Right),
+        ("TCP-SENT", Right),
+        ("TCP-MSGS", Right),
+        ("RING-MEM", Right),
+        ("QUEUED", Right),
+        ("STATE", Left),
+    ]);
+    for pair in pairs {
+        let mut id = (pair.id.to_string(), age(pair.age_ms));
+        for end in &pair.ends {
+            let (id, age) = std::mem::take(&mut id);
+            table.row(vec![
+                id,
+                age,
+                socket(&end.local),
+                socket(&end.peer),
+                match &end.netns.name {
+                    Some(name) => format!("{name}({})", end.netns.inode),
+                    None => end.netns.inode.to_string(),
+                },
+                end.sent.ring.bytes.to_string(),
+                end.sent.ring.messages.to_string(),
+                end.sent.tcp.bytes.to_string(),
+                end.sent.tcp.messages.to_string(),
+                format!(
+                    "{}/{}",
+                    size::format(end.ring.memory),
+                    size::format(end.ring.size)
+                ),
+                end.ring.queued.to_string(),
+                if end.closed { "closed" } else { "open" }.to_string(),
+            ]);
+        }
+    }
+    Answer::new(table.render(), json!({ "schema": SCHEMA, "pairs": pairs }))
+}
+
+fn socket(endpoint: &Endpoint) -> String {
+    SocketAddr::new(endpoint.address, endpoint.port).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netlink_packet_core::{DefaultNla, Emitable};
+
+    fn emit(list: &[DefaultNla]) -> Vec<u8> {
+        let mut bytes = vec![0; list.buffer_len()];
+        list.emit(&mut bytes);
+        bytes
+    }
+
+    fn end(address: &[u8], port: u16) -> DefaultNla {
+        let u16n = |kind, n: u16| DefaultNla::new(kind, n.to_ne_bytes().to_vec());
+        let u32n = |kind, n: u32| DefaultNla::new(kind, n.to_ne_bytes().to_vec());
+        let u64n = |kind, n: u64| DefaultNla::new(kind, n.to_ne_bytes().to_vec());
+        let bytes = emit(&[
+            DefaultNla::new(A_END_SADDR, address.to_vec()),
+            DefaultNla::new(A_END_DADDR, address.to_vec()),
+            u16n(A_END_SPORT, port),
+            u16n(A_END_DPORT, 80),
+            u32n(A_END_NETNS, 4026531840),
+            u64n(A_END_COOKIE, 77),
+            u64n(A_END_TX_RING_BYTES, 1000),
+            u64n(A_END_TX_RING_MSGS, 10),
+            u64n(A_END_TX_TCP_BYTES, 5),
+            u64n(A_END_TX_TCP_MSGS, 1),
+            u32n(A_END_RING_SIZE, 65536),
+            u32n(A_END_RING_MEM, 65536),
+            u32n(A_END_RING_QUEUED, 3),
+            DefaultNla::new(A_END_CLOSED, vec![0]),
+        ]);
+        DefaultNla::new(A_PAIR_END | 0x8000, bytes)
+    }
+
+    fn pair(address: &[u8]) -> io::Result<Pair> {
+        let bytes = emit(&[
+            DefaultNla::new(A_PAIR_ID, 9u32.to_ne_bytes().to_vec()),
+            DefaultNla::new(A_PAIR_AGE_MS, 61_000u64.to_ne_bytes().to_vec()),
+            end(address, 40000),
+            end(address, 80),
+        ]);
+        let names = Names::of(&[(4026531840, "blue")]);
+        Pair::from_attributes(&Attributes::parse(&bytes)?, &names)
+    }
+
+    #[test]
+    fn json_has_both_ends() {
+        let json = answer(&[pair(&[127, 0, 0, 1]).unwrap()]).json;
+        let pair = &json["pairs"][0];
+        assert_eq!(pair["id"], 9);
+        assert_eq!(pair["ends"].as_array().unwrap().len(), 2);
+        let end = &pair["ends"][0];
+        assert_eq!(end["local"]["address"], "127.0.0.1");
+        assert_eq!(end["local"]["port"], 40000);
+        assert_eq!(end["netns"]["name"], "blue");
+        assert_eq!(end["cookie"], 77);
+        assert_eq!(end["sent"]["ring"]["bytes"], 1000);
+        assert_eq!(end["sent"]["tcp"]["messages"], 1);
+        assert_eq!(end["ring"]["queued"], 3);
+    }
+
+    #[test]
+    fn table_has_two_lines_for_a_pair() {
+        let mut v6 = [0; 16];
+        v6[15] = 1;
+        let text = answer(&[pair(&v6).unwrap()]).text;
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[1].contains("[::1]:40000") && lines[1].contains("1m01s"));
+        assert!(lines[2].contains("blue(4026531840)") && lines[2].contains("64K/64K"));
+    }
+
+    #[test]
+    fn an_odd_address_is_an_error() {
+        assert!(pair(&[1, 2, 3]).is_err());
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Where the policy lives while nobody runs: /sys/fs/bpf/socksplice/policy.
+//!
+//! Each policy has a directory of its own, with its link, program and maps. A
+//! new one is made next to the old one, attached, and then the two directories
+//! are exchanged in one system call: whoever looks sees one whole policy, and
+//! there is no moment without one. A command that dies in between leaves the
+//! directory NEXT; whoever holds the lock removes it.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with, statfs};
+
+use crate::error::{Error, Result};
+
+const BPFFS: &str = "/sys/fs/bpf";
+const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+
+const ROOT: &str = "/sys/fs/bpf/socksplice";
+const LIVE: &str = "/sys/fs/bpf/socksplice/policy";
+const NEXT: &str = "/sys/fs/bpf/socksplice/policy_next";
+
+pub fn bpffs_is_mounted() -> bool {
+    statfs(BPFFS).is_ok_and(|s| s.f_type as u64 == BPF_FS_MAGIC)
+}
+
+fn failed(what: &str) -> impl Fn(io::Error) -> Error {
+    move |e| Error::new(format!("cannot {what}: {e}"))
+}
+
+/// The directory of the live policy, if there is one.
+pub fn live() -> Option<&'static Path> {
+    let live = Path::new(LIVE);
+    live.exists().then_some(live)
+}
+
+/// Exclusive use of the directory. Released when dropped.
+pub struct Lock {
+    _root: File,
+}
+
+impl Lock {
+    pub fn take() -> Result<Self> {
+        if !bpffs_is_mounted() {
+            return Err(
+                Error::new(format!("no BPF file system is mounted on {BPFFS}"))
+                    .remedy(format!("run 'mount -t bpf bpf {BPFFS}'")),
+            );
+        }
+        if let Err(e) = fs::create_dir(ROOT) {
+            if e.kind() != io::ErrorKind::AlreadyExists {
+                return Err(failed(&format!("make {ROOT}"))(e));
+            }
+        }
+        let root = File::open(ROOT).map_err(failed(&format!("open {ROOT}")))?;
+        flock(&root, FlockOperation::LockExclusive)
+            .map_err(|e| failed(&format!("lock {ROOT}"))(e.into()))?;
+        remove(Path::new(NEXT))?;
+        Ok(Lock { _root: root })
+    }
+
+    /// Make `fill` put a new policy into the directory it is given, and let it
+    /// take the old one's place.
+    pub fn replace(&self, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        let next = Path::new(NEXT);
+        fs::create_dir(next).map_err(failed(&format!("make {NEXT}")))?;
+        let result = fill(next).and_then(|()| {
+            let flags = match live() {
+                Some(_) => RenameFlags::EXCHANGE,
+                None => RenameFlags::NOREPLACE,
+            };
+            renameat_with(CWD, NEXT, CWD, LIVE, flags)
+                .map_err(|e| failed(&format!("rename {NEXT}"))(e.into()))
+        });
+        // Now the old policy, or what there is of one that failed.
+        let removed = remove(next);
+        result.and(removed)
+    }
+
+    /// Says whether there was one.
+    pub fn clear(&self) -> Result<bool> {
+        let was = live().is_some();
+        remove(Path::new(LIVE))?;
+        Ok(was)
+    }
+}
+
+/// Removing the link's last name detaches the program.
+fn remove(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(failed(&format!("remove {}", dir.display()))(e))
+        }
+        _ => Ok(()),
+    }
+}

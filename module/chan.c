@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Attaching a chan to a socket and taking it off again; see chan.h for what
+ * keeps what alive.
+ *
+ * A socket is ours by two words, both written under its lock: sk_prot, which
+ * brings its system calls to proto.c, and the ULP slot, which
+ *   - tells us of the socket's end: tcp_cleanup_ulp() calls ->release once,
+ *     whatever way the socket dies, and then drops the module reference;
+ *   - keeps kTLS, sockmap, MPTCP and listen() away, all of which would copy or
+ *     overwrite sk_prot without asking.
+ * The slot is written directly, because tcp_set_ulp() is not exported.
+ */
+#include <linux/gfp.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <net/tcp.h>
+
+#include "chan.h"
+#include "compat/compat.h"
+#include "ident.h"
+#include "probe.h"
+#include "proto.h"
+#include "stats.h"
+
+static struct kmem_cache *chan_cache;
+static atomic64_t ring_memory = ATOMIC64_INIT(0);
+static atomic_t pair_ids = ATOMIC_INIT(0);
+
+/* All pairs, oldest first, by the chan of the end that is listed first. */
+static LIST_HEAD(pairs);
+static unsigned int pairs_live;
+static DEFINE_SPINLOCK(pairs_lock);	/* the list, pairs_live, CHAN_ENDED */
+
+u64 socksplice_ring_memory(void)
+{
+	return atomic64_read(&ring_memory);
+}
+
+unsigned int socksplice_pairs_live(void)
+{
+	return READ_ONCE(pairs_live);
+}
+
+static void ring_free(struct socksplice_chan *c)
+{
+	u32 i;
+
+	if (!c->ring.pages)
+		return;
+	for (i = 0; i < c->ring.size >> PAGE_SHIFT; i++)
+		free_page((unsigned long)c->ring.pages[i]);
+	kfree(c->ring.pages);
+	atomic64_sub(c->ring_mem, &ring_memory);
+}
+
+static void chan_unref(struct socksplice_chan *c)
+{
+	if (!refcount_dec_and_test(&c->ref))
+		return;
+	ring_free(c);
+	kmem_cache_free(chan_cache, c);
+}
+
+struct socksplice_chan *socksplice_chan_hold(struct socksplice_chan *c)
+{
+	struct socksplice_chan *peer = socksplice_chan_peer(c);
+
+	refcount_inc(&c->ref);
+	if (peer)
+		refcount_inc(&peer->ref);
+	return peer;
+}
+
+void socksplice_chan_put(struct socksplice_chan *c, struct socksplice_chan *peer)
+{
+	chan_unref(c);
+	if (peer)
+		chan_unref(peer);
+}
+
+/* What the attachment held, one grace period after it ended: softirqs and
+ * tcp_poll() look at both chans, and the peer at our socket, under RCU alone.
+ */
+static void chan_gone_rcu(struct rcu_head *rcu)
+{
+	struct socksplice_chan *c = container_of(rcu, struct socksplice_chan, rcu);
+	struct socksplice_chan *peer = c->peer;
+	struct sock *sk = c->gone_sk;
+
+	chan_unref(c);
+	if (peer)
+		chan_unref(peer);
+	sock_put(sk);
+}
+
+/*
+ * The end of an attachment; the caller sees to sk_prot and the slot.
+ *   a. Both directions are closed, so that neither end puts bytes into a ring
+ *      that nobody can reach.
+ *   b. Out of the identity table: nobody can link us any more, so peer is now
+ *      what it will ever be.
+ *   c. Off the list, once both ends have ended.
+ *   d. The peer cannot find our socket any more; who already has may use it
+ *      until the grace period ends, when all references go (chan_gone_rcu).
+ */
+static void chan_end(struct sock *sk, struct socksplice_chan *c)
+{
+	struct socksplice_chan *peer;
+
+	set_bit(CHAN_TX_CLOSED, &c->flags);
+	set_bit(CHAN_RX_CLOSED, &c->flags);
+	socksplice_ident_unpark(c);
+
+	peer = socksplice_chan_peer(c);
+	if (peer) {
+		spin_lock_bh(&pairs_lock);
+		set_bit(CHAN_ENDED, &c->flags);
+		if (test_bit(CHAN_ENDED, &peer->flags)) {
+			list_del(list_empty(&c->list) ? &peer->list : &c->list);
+			WRITE_ONCE(pairs_live, pairs_live - 1);
+			socksplice_stat_inc(SOCKSPLICE_STAT_pairs_ended);
+		}
+		spin_unlock_bh(&pairs_lock);
+	}
+
+	c->gone_sk = sk;
+	RCU_INIT_POINTER(c->sk, NULL);
+	call_rcu(&c->rcu, chan_gone_rcu);
+}
+
+/* tcp_cleanup_ulp(): the socket is being destroyed; the core clears the slot's
+ * ops and drops the module reference after we return.
+ */
+static void ulp_release(struct sock *sk)
+{
+	struct inet_connection_sock *icsk = inet_csk(sk);
+	struct socksplice_chan *c = socksplice_chan_get(sk);
+
+	/* sk_prot is still used to uncharge what the socket holds. */
+	WRITE_ONCE(sk->sk_prot, socksplice_proto_base(sk));
+	rcu_assign_pointer(icsk->icsk_ulp_data, NULL);
+	chan_end(sk, c);
+}
+
+void socksplice_chan_detach(struct sock *sk)
+{
+	struct inet_connection_sock *icsk = inet_csk(sk);
+	struct socksplice_chan *c = socksplice_chan_get(sk);
+
+	sock_owned_by_me(sk);
+	WRITE_ONCE(sk->sk_prot, socksplice_proto_base(sk));
+	/* Ops before data, for socksplice_chan_get_rcu(). */
+	WRITE_ONCE(icsk->icsk_ulp_ops, NULL);
+	smp_wmb();
+	RCU_INIT_POINTER(icsk->icsk_ulp_data, NULL);
+	chan_end(sk, c);
+	/* Our own text is on the stack; socksplice_enter() keeps it. */
+	module_put(THIS_MODULE);
+}
+
+struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ident *id,
+					       u32 ring_size, unsigned long flags)
+{
+	struct inet_connection_sock *icsk = inet_csk(sk);
+	struct socksplice_chan *c;
+
+	c = kmem_cache_zalloc(chan_cache, GFP_ATOMIC | __GFP_NOWARN);
+	if (!c)
+		return ERR_PTR(-ENOMEM);
+	if (!try_module_get(THIS_MODULE)) {
+		kmem_cache_free(chan_cache, c);
+		return ERR_PTR(-ENOENT);
+	}
+
+	c->ident = *id;
+	c->flags = flags;
+	c->ring_size = ring_size;
+	c->start = ktime_get_ns();
+	c->netns_inum = sock_net(sk)->ns.inum;
+	c->family = sk->sk_family;
+	c->data_ready = READ_ONCE(sk->sk_data_ready);
+	refcount_set(&c->ref, 1);
+	mutex_init(&c->rx_mutex);
+	INIT_LIST_HEAD(&c->list);
+	INIT_HLIST_NODE(&c->ident.node);
+	sock_hold(sk);
+	rcu_assign_pointer(c->sk, sk);
+
+	/* Data before ops: who sees our ops finds a chan or NULL. */
+	rcu_assign_pointer(icsk->icsk_ulp_data, c);
+	smp_store_release(&icsk->icsk_ulp_ops, &socksplice_ulp);
+	WRITE_ONCE(sk->sk_prot, socksplice_proto_clone(sk));
+	return c;
+}
+
+void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
+{
+	struct socksplice_chan *first = test_bit(CHAN_ACTIVE, &a->flags) ? a : b;
+
+	a->id = atomic_inc_return(&pair_ids);
+	b->id = a->id;
+	refcount_inc(&a->ref);
+	refcount_inc(&b->ref);
+
+	/* Whoever finds the pair on the list finds it whole. Neither end can
+	 * end before that: @a's socket is ours, @b's would need the bucket lock
+	 * to leave the table.
+	 */
+	spin_lock_bh(&pairs_lock);
+	/* Pairs with socksplice_chan_peer(). */
+	smp_store_release(&a->peer, b);
+	smp_store_release(&b->peer, a);
+	list_add_tail(&first->list, &pairs);
+	WRITE_ONCE(pairs_live, pairs_live + 1);
+	if (pairs_live == 1)
+		socksplice_probe_start();
+	spin_unlock_bh(&pairs_lock);
+}
+
+bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c)
+{
+	/* The socket's own mask, because a socket that writes back memory must
+	 * not wait for memory to be written back. NORETRY: a charge that
+	 * meets memory.max fails here and the bytes go by TCP, where otherwise
+	 * it could end in an OOM kill of the sender.
+	 */
+	const gfp_t gfp = sk->sk_allocation | __GFP_ACCOUNT | __GFP_NORETRY |
+			  __GFP_NOWARN;
+	u32 n = c->ring_size >> PAGE_SHIFT, i;
+	void **pages;
+
+	pages = kcalloc(n, sizeof(*pages), gfp);
+	if (!pages)
+		return false;
+	for (i = 0; i < n; i++) {
+		pages[i] = (void *)__get_free_page(gfp);
+		if (!pages[i])
+			goto undo;
+	}
+	c->ring_mem = c->ring_size;
+	atomic64_add(c->ring_mem, &ring_memory);
+	ring_init(&c->ring, pages, c->ring_size);
+	return true;
+undo:
+	while (i--)
+		free_page((unsigned long)pages[i]);
+	kfree(pages);
+	return false;
+}
+
+int socksplice_pairs_walk(u32 *last, int (*fn)(struct socksplice_chan *active,
+					       struct socksplice_chan *passive,
+					       void *arg), void *arg)
+{
+	struct socksplice_chan *c;
+	int err = 0;
+
+	spin_lock_bh(&pairs_lock);
+	list_for_each_entry(c, &pairs, list) {
+		if (c->id <= *last)
+			continue;
+		err = fn(c, socksplice_chan_peer(c), arg);
+		if (err)
+			break;
+		*last = c->id;
+	}
+	spin_unlock_bh(&pairs_lock);
+	return err;
+}
+
+static size_t ulp_get_info_size(const struct sock *sk COMPAT_NET_ADMIN_PARAM)
+{
+	return 0;
+}
+
+static int ulp_get_info(struct sock *sk, struct sk_buff *skb COMPAT_NET_ADMIN_PARAM)
+{
+	return 0;
+}
+
+struct tcp_ulp_ops socksplice_ulp = {
+	.name		= "socksplice",
+	.owner		= THIS_MODULE,
+	.release	= ulp_release,
+	.get_info	= ulp_get_info,
+	.get_info_size	= ulp_get_info_size,
+};
+
+int socksplice_chan_init(void)
+{
+	chan_cache = KMEM_CACHE(socksplice_chan, SLAB_HWCACHE_ALIGN);
+	return chan_cache ? 0 : -ENOMEM;
+}
+
+void socksplice_chan_exit(void)
+{
+	rcu_barrier();	/* chan_gone_rcu */
+	kmem_cache_destroy(chan_cache);
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A chan is what the module knows of one enrolled socket: the direction that
+ * this socket sends into (the ring its peer reads), its identity while it
+ * waits for a peer, and the peer's chan.
+ *
+ * Lifetime
+ *   - icsk_ulp_data points to the chan while it is attached. Attached and
+ *     detached under the socket's lock only, so whoever holds that lock may
+ *     use the chan without a reference.
+ *   - One reference belongs to the attachment, one to the peer's chan, and one
+ *     to each task that sleeps or copies with the lock dropped.
+ *   - Whoever holds such a reference holds one on the peer's chan too
+ *     (socksplice_chan_hold), because detaching drops the reference between
+ *     the chans: two chans that kept each other would never be freed.
+ *   - chan->sk holds a reference on the socket until one RCU grace period
+ *     after the detachment; the peer reaches it under rcu_read_lock() only.
+ *   - The ring belongs to the sender's chan and so outlives both sockets for
+ *     as long as the reader is attached. No TCP state frees it.
+ */
+#ifndef SOCKSPLICE_CHAN_H
+#define SOCKSPLICE_CHAN_H
+
+#include <linux/in6.h>
+#include <linux/list.h>
+#include <linux/llist.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/types.h>
+#include <net/inet_connection_sock.h>
+#include <net/sock.h>
+
+#include "ring.h"
+#include "uapi/socksplice.h"
+
+/* Bits of chan->flags; set_bit, test_bit: written by both ends. */
+enum chan_flag {
+	CHAN_PARKED,	/* in the identity table; changed under its bucket lock */
+	CHAN_RX_READY,	/* a reader of this socket knows of the ring */
+	CHAN_RX_CLOSED,	/* nobody will read this socket again */
+	CHAN_TX_CLOSED,	/* nothing more goes into this end's ring */
+	CHAN_SHADOW,	/* matched and counted only */
+	CHAN_PATH_LOST,	/* packets get lost: send no more by ring; see probe.c */
+	CHAN_KICKED,	/* on the list of kick.c, which holds the chan */
+	CHAN_ACTIVE,	/* this end called connect() */
+	CHAN_ENDED,	/* detached; changed under the list's lock */
+};
+
+/* What identifies one end, taken at the handshake and never recomputed. */
+struct ident {
+	struct hlist_node node;		/* bucket lock */
+	struct net *net;		/* compared, never followed */
+	struct in6_addr saddr;		/* v4 addresses are v4-mapped */
+	struct in6_addr daddr;
+	u32 iss;			/* own initial sequence number */
+	u32 irs;			/* the peer's, as received */
+	u32 txhash;			/* stamped on what this end sends */
+	u32 rxhash;			/* seen on what it received */
+	int bound_dev_if;
+	unsigned long expires;		/* jiffies; while parked */
+	u16 sport;			/* host order */
+	u16 dport;
+};
+
+struct socksplice_chan {
+	/* Set before the chan is attached, constant afterwards. */
+	u32 ring_size;
+	u32 id;				/* of the pair; set when linked */
+	u64 start;			/* ktime_get_ns() of the enrolment */
+	u32 netns_inum;
+	u16 family;
+	void (*data_ready)(struct sock *sk);	/* the socket's own, as found */
+
+	unsigned long flags;		/* enum chan_flag, atomic bit operations */
+	refcount_t ref;
+
+	/* The peer's chan. Written once, under the bucket lock, with release
+	 * (pairs with socksplice_chan_peer()); NULL until linked. The reference
+	 * is dropped when this chan detaches.
+	 */
+	struct socksplice_chan *peer;
+
+	/* NULL once detached. RCU; cleared under the socket's lock. */
+	struct sock __rcu *sk;
+
+	/* Orders readers that take bytes from TCP with the socket lock dropped.
+	 * rx_mutex, then the socket's lock; never the other way round.
+	 */
+	struct mutex rx_mutex;
+
+	/* The socket's lock, all three. */
+	bool rx_between;	/* a reader holds rx_mutex, between two parts of a read */
+	int tcp_readers;	/* in TCP's recvmsg through us, asleep or about to be */
+	int sleepers;		/* asleep through us, with woken_wake_function */
+
+	struct ident ident;
+	struct list_head list;		/* pairs; the list's lock */
+	struct rcu_head rcu;
+	struct sock *gone_sk;		/* for the callback of rcu only */
+
+	/* The direction from this socket to its peer. */
+
+	/* The sequence number at which the ring's bytes stand in the TCP
+	 * stream. Written by the producer under its socket's lock, and only
+	 * while the ring is empty; read by the consumer after it has seen
+	 * bytes in the ring (barrier A of ring.h).
+	 */
+	u32 seq;
+	u32 ring_mem;			/* bytes allocated; producer */
+	unsigned long ring_retry;	/* jiffies; after an allocation failed, else 0 */
+	bool spilled;			/* counted as one spill until it reopens */
+	/* Set by a producer that sleeps for space, cleared by the consumer
+	 * that wakes it; see want_space in tx.c and rx.c for the barriers.
+	 */
+	int want_space;
+	/* Bytes the consumer took from this direction, by ring or TCP.
+	 * Written by the consumer under its socket's lock.
+	 */
+	u32 progress;
+
+	u64 ring_bytes;			/* producer, own socket lock */
+	u64 ring_msgs;
+	u64 tcp_bytes;
+	u64 tcp_msgs;
+
+	struct llist_node kick;		/* kick.c; valid with CHAN_KICKED */
+
+	/* probe.c; its work only. */
+	u64 probe_bytes;		/* by both rings, at the last look */
+	u32 probe_tstamp;		/* tp->rcv_tstamp when the probe was sent */
+	u8 probe_missed;
+	bool probe_pending;		/* sent and not known to be answered */
+
+	struct ring ring;
+};
+
+extern struct tcp_ulp_ops socksplice_ulp;
+
+/* The chan of a socket whose lock the caller holds, or NULL. */
+static inline struct socksplice_chan *socksplice_chan_get(const struct sock *sk)
+{
+	const struct inet_connection_sock *icsk = inet_csk(sk);
+
+	if (READ_ONCE(icsk->icsk_ulp_ops) != &socksplice_ulp)
+		return NULL;
+	return (__force void *)rcu_access_pointer(icsk->icsk_ulp_data);
+}
+
+/* The same without the lock, under rcu_read_lock(). Attaching writes the data
+ * first and the ops second, detaching the other way round, after which the slot
+ * may become another ULP's: the data are a chan only if the ops are ours before
+ * and after. A slot that went to another ULP never comes back.
+ */
+static inline struct socksplice_chan *socksplice_chan_get_rcu(const struct sock *sk)
+{
+	const struct inet_connection_sock *icsk = inet_csk(sk);
+	struct socksplice_chan *c;
+
+	/* Pairs with the release in socksplice_chan_attach(). */
+	if (smp_load_acquire(&icsk->icsk_ulp_ops) != &socksplice_ulp)
+		return NULL;
+	c = (__force void *)rcu_dereference(icsk->icsk_ulp_data);
+	smp_rmb();	/* pairs with the one in socksplice_chan_detach() */
+	return READ_ONCE(icsk->icsk_ulp_ops) == &socksplice_ulp ? c : NULL;
+}
+
+static inline struct socksplice_chan *socksplice_chan_peer(const struct socksplice_chan *c)
+{
+	return smp_load_acquire(&c->peer);	/* pairs with socksplice_chan_link */
+}
+
+int socksplice_chan_init(void);
+void socksplice_chan_exit(void);
+
+/* Makes a chan and attaches it. The caller has the socket locked, or is the
+ * softirq that owns it; never sleeps. @flags: CHAN_ACTIVE and CHAN_SHADOW.
+ * Returns the chan or an ERR_PTR.
+ */
+struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ident *id,
+					       u32 ring_size, unsigned long flags);
+
+/* Undoes the attachment; the socket is locked and goes on as plain TCP. */
+void socksplice_chan_detach(struct sock *sk);
+
+/* Joins two chans for good. The bucket lock is held. */
+void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b);
+
+/* References for who drops the socket's lock; the lock is held for _hold, which
+ * returns the peer that it took one on, or NULL, for _put.
+ */
+struct socksplice_chan *socksplice_chan_hold(struct socksplice_chan *c);
+void socksplice_chan_put(struct socksplice_chan *c, struct socksplice_chan *peer);
+
+/* Makes the ring of the direction that @sk sends into. The socket is locked; may
+ * sleep. Charged to the caller's memory cgroup; false where that is full.
+ */
+bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c);
+
+/* Calls @fn for each live pair whose id is above *@last, under the list's lock,
+ * and sets *@last; stops when @fn returns non-zero and returns that.
+ */
+int socksplice_pairs_walk(u32 *last, int (*fn)(struct socksplice_chan *active,
+					       struct socksplice_chan *passive,
+					       void *arg), void *arg);
+u64 socksplice_ring_memory(void);
+unsigned int socksplice_pairs_live(void);
+
+#endif /* SOCKSPLICE_CHAN_H */

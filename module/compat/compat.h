@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The differences between kernels, and the only place that knows of them.
+ * config.h is made at build time by the probes in compat/probes: each
+ * HAVE_ macro says that its probe compiled against this kernel's headers.
+ */
+#ifndef SOCKSPLICE_COMPAT_H
+#define SOCKSPLICE_COMPAT_H
+
+#include <linux/btf.h>
+#include <net/sock.h>
+#include <net/tcp.h>
+
+/* struct proto.recvmsg lost its addr_len argument in 7.1. */
+#ifdef HAVE_RECVMSG_ADDR_LEN
+#define COMPAT_ADDR_LEN_PARAM	, int *addr_len
+#define COMPAT_ADDR_LEN_ARG	, addr_len
+#define COMPAT_ADDR_LEN_NULL	, NULL
+#else
+#define COMPAT_ADDR_LEN_PARAM
+#define COMPAT_ADDR_LEN_ARG
+#define COMPAT_ADDR_LEN_NULL
+#endif
+
+/* struct tcp_ulp_ops.get_info and get_info_size gained net_admin in 6.19. */
+#ifdef HAVE_ULP_INFO_NET_ADMIN
+#define COMPAT_NET_ADMIN_PARAM	, bool net_admin
+#else
+#define COMPAT_NET_ADMIN_PARAM
+#endif
+
+/* Arguments of kfuncs are trusted by default where the flag is gone. */
+#ifdef KF_TRUSTED_ARGS
+#define COMPAT_KF_TRUSTED_ARGS	KF_TRUSTED_ARGS
+#else
+#define COMPAT_KF_TRUSTED_ARGS	0
+#endif
+
+#endif /* SOCKSPLICE_COMPAT_H */

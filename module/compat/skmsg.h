@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Differences between kernels that concern sockmap and the pages in its queues. */
+#ifndef SOCKSPLICE_COMPAT_SKMSG_H
+#define SOCKSPLICE_COMPAT_SKMSG_H
+
+#include <linux/mm.h>
+#include <linux/net.h>
+#include <linux/skmsg.h>
+
+#include "config.h"
+
+/* Whether the kernel serves splice(2) on sockmap sockets itself. */
+#ifdef HAVE_PROTO_SPLICE_READ
+#define COMPAT_NATIVE_PSOCK_SPLICE	true
+#else
+#define COMPAT_NATIVE_PSOCK_SPLICE	false
+#endif
+
+/* Whether @page is one of the page allocator's, whose reference count keeps
+ * its contents. Large kmalloc() pages are not slab: their count is frozen at 0
+ * where they have a type of their own, and on older kernels it is 1, and holds
+ * them, but whoever owns the object may still write to it.
+ */
+static inline bool compat_page_shareable(struct page *page)
+{
+#ifdef HAVE_PAGE_LARGE_KMALLOC
+	if (PageLargeKmalloc(page))
+		return false;
+#endif
+	return sendpage_ok(page);
+}
+
+/* The ingress queue's length in bytes, counted under ingress_lock. */
+static inline void compat_psock_msg_len_sub(struct sk_psock *psock, u32 n)
+{
+#ifdef HAVE_PSOCK_MSG_TOT_LEN
+	sk_psock_msg_len_add(psock, -(int)n);
+#endif
+}
+
+#endif /* SOCKSPLICE_COMPAT_SKMSG_H */

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Who may be paired. In any doubt the answer is no, and the connection is TCP.
+ */
+#include <linux/log2.h>
+#include <linux/net.h>
+#include <net/net_namespace.h>
+#include <net/tcp.h>
+#include <net/xfrm.h>
+
+#include "chan.h"
+#include "enroll.h"
+#include "hook.h"
+#include "ident.h"
+#include "proto.h"
+#include "stats.h"
+
+bool socksplice_pairing = true;
+bool socksplice_shadow;
+unsigned int socksplice_ring_size = SOCKSPLICE_RING_SIZE_DEFAULT;
+
+/* sock_def_readable(), which is not exported: what an ordinary TCP socket has.
+ * A socket with another one belongs to a consumer in the kernel.
+ */
+static void (*plain_data_ready)(struct sock *sk);
+
+static bool has_ipsec(const struct sock *sk)
+{
+#ifdef CONFIG_XFRM
+	const struct net *net = sock_net(sk);
+
+	if (rcu_access_pointer(sk->sk_policy[0]) ||
+	    rcu_access_pointer(sk->sk_policy[1]))
+		return true;
+	return net->xfrm.policy_count[XFRM_POLICY_IN] ||
+	       net->xfrm.policy_count[XFRM_POLICY_OUT];
+#else
+	return false;
+#endif
+}
+
+static bool wants_timestamps(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_tsflags) || sock_flag(sk, SOCK_RCVTSTAMP);
+}
+
+/* SOCKSPLICE_STAT_MAX, or why @sk may not be paired. */
+static enum socksplice_stat why_not(const struct sock *sk)
+{
+	if (!READ_ONCE(socksplice_pairing))
+		return SOCKSPLICE_STAT_declined_off;
+	/* Without the hook splice(2) would read past the ring. */
+	if (socksplice_hook_status())
+		return SOCKSPLICE_STAT_declined_hook;
+	if (inet_csk_has_ulp(sk) || sk_is_mptcp(sk))
+		return SOCKSPLICE_STAT_declined_ulp;
+	if (READ_ONCE(sk->sk_user_data))
+		return SOCKSPLICE_STAT_declined_psock;
+	if (!socksplice_proto_known(READ_ONCE(sk->sk_prot)))
+		return SOCKSPLICE_STAT_declined_proto;
+	if (sk->sk_kern_sock || sk->sk_data_ready != plain_data_ready)
+		return SOCKSPLICE_STAT_declined_kernel;
+	if (rcu_access_pointer(sk->sk_filter))
+		return SOCKSPLICE_STAT_declined_filter;
+	if (tcp_sk(sk)->repair)
+		return SOCKSPLICE_STAT_declined_repair;
+	if (wants_timestamps(sk))
+		return SOCKSPLICE_STAT_declined_timestamps;
+	if (READ_ONCE(sk->sk_max_pacing_rate) != ~0UL)
+		return SOCKSPLICE_STAT_declined_pacing;
+	if (has_ipsec(sk))
+		return SOCKSPLICE_STAT_declined_ipsec;
+	return SOCKSPLICE_STAT_MAX;
+}
+
+static bool opts_valid(const struct socksplice_pair_opts *o)
+{
+	if (o->flags || o->reserved || o->busy_poll_usec > SOCKSPLICE_BUSY_POLL_MAX)
+		return false;
+	return !o->ring_size ||
+	       (is_power_of_2(o->ring_size) &&
+		o->ring_size >= max(SOCKSPLICE_RING_SIZE_MIN, (u32)PAGE_SIZE) &&
+		o->ring_size <= SOCKSPLICE_RING_SIZE_MAX);
+}
+
+int socksplice_enroll(struct sock *sk, bool active,
+		      const struct socksplice_pair_opts *opts)
+{
+	struct socksplice_chan *c;
+	enum socksplice_stat why;
+	unsigned long flags = 0;
+	struct ident id = {};
+	u32 ring_size;
+
+	if (opts && !opts_valid(opts))
+		return -EINVAL;
+	if (!sk_fullsock(sk) || sk->sk_protocol != IPPROTO_TCP || sk->sk_type != SOCK_STREAM)
+		return -EINVAL;
+	if (socksplice_chan_get(sk))
+		return -EEXIST;
+
+	why = why_not(sk);
+	if (why != SOCKSPLICE_STAT_MAX) {
+		socksplice_stat_inc(why);
+		return -EOPNOTSUPP;
+	}
+	if (!socksplice_ident_read(sk, active, &id)) {
+		socksplice_stat_inc(SOCKSPLICE_STAT_declined_sequence);
+		return -EOPNOTSUPP;
+	}
+
+	ring_size = opts && opts->ring_size ? opts->ring_size :
+		    READ_ONCE(socksplice_ring_size);
+	if (active)
+		__set_bit(CHAN_ACTIVE, &flags);
+	if (READ_ONCE(socksplice_shadow))
+		__set_bit(CHAN_SHADOW, &flags);
+
+	c = socksplice_chan_attach(sk, &id, ring_size, flags);
+	if (IS_ERR(c)) {
+		socksplice_stat_inc(SOCKSPLICE_STAT_declined_memory);
+		return -ENOMEM;
+	}
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	if (opts && opts->busy_poll_usec)
+		WRITE_ONCE(sk->sk_ll_usec, opts->busy_poll_usec);
+#endif
+	socksplice_stat_inc(SOCKSPLICE_STAT_enrolled);
+	if (!socksplice_ident_match(c))
+		return 0;
+	socksplice_stat_inc(flags & BIT(CHAN_SHADOW) ? SOCKSPLICE_STAT_shadow_matches :
+						       SOCKSPLICE_STAT_pairs_made);
+	return 1;
+}
+
+int socksplice_enroll_init(void)
+{
+	struct socket *sock;
+	int err;
+
+	err = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, &sock);
+	if (err)
+		return err;
+	plain_data_ready = sock->sk->sk_data_ready;
+	sock_release(sock);
+	return 0;
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * How it works
+ *
+ * An ftrace callback at the entry of tcp_splice_read() changes the instruction
+ * pointer to hook_splice_read() for calls that one of our parts serves
+ * (hook_wants). Our own calls to the kernel's function arrive there too; they
+ * are known by their return address, which lies in this module.
+ *
+ * Unloading
+ *   1. unregister_ftrace_function(): no task is redirected from here on.
+ *   2. A task that was redirected but has not entered hook_splice_read() yet
+ *      runs with preemption on and is counted nowhere; synchronize_rcu_tasks()
+ *      waits until it has entered, and is counted, or is gone.
+ *   3. Counted tasks: socksplice_inflight_drain() waits for them. Whoever
+ *      sleeps in a part of ours is woken by that part and leaves.
+ *   4. A task between socksplice_leave() and its return: synchronize_rcu_tasks()
+ *      once more. Steps 2 to 4 are socksplice_inflight_drain().
+ */
+#include <linux/ftrace.h>
+#include <linux/module.h>
+#include <linux/net.h>
+#include <linux/rcupdate.h>
+#include <linux/sched/signal.h>
+#include <net/inet_common.h>
+#include <net/sock.h>
+
+#include "hook.h"
+#include "inflight.h"
+#include "psock.h"
+#include "splice.h"
+
+/* Set by init and exit, which nothing runs beside. */
+static int hook_status = -EOPNOTSUPP;
+
+int socksplice_hook_status(void)
+{
+	return hook_status;
+}
+
+ssize_t socksplice_hook_orig(struct socket *sock, loff_t *ppos,
+			     struct pipe_inode_info *pipe, size_t len,
+			     unsigned int flags)
+{
+	/* The function is not exported; IPv6 sockets have the same one. */
+	ssize_t ret = inet_stream_ops.splice_read(sock, ppos, pipe, len, flags);
+
+	/* No tail call: the return address has to be in this module. */
+	barrier();
+	return ret;
+}
+
+bool socksplice_hook_restart(void)
+{
+	if (current->flags & (PF_KTHREAD | PF_IO_WORKER))
+		return false;
+	/* As for task_work with TWA_SIGNAL: the way back to user space finds no
+	 * signal to deliver and enters the system call again.
+	 */
+	set_thread_flag(TIF_NOTIFY_SIGNAL);
+	return true;
+}
+
+ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
+			     struct pipe_inode_info *pipe, size_t len,
+			     unsigned int flags)
+{
+	/* Does not sleep for data. */
+	if (sock->file->f_flags & O_NONBLOCK)
+		return socksplice_hook_orig(sock, ppos, pipe, len, flags);
+	if (!socksplice_hook_restart())
+		return socksplice_hook_orig(sock, ppos, pipe, len, flags);
+	return -ERESTARTNOINTR;
+}
+
+#if defined(CONFIG_DYNAMIC_FTRACE) && defined(CONFIG_HAVE_DYNAMIC_FTRACE_WITH_ARGS)
+
+/* Whether a part of ours serves this socket. In the ftrace callback: no lock,
+ * no sleep. hook_dispatch() asks again, so a stale answer is harmless.
+ */
+static bool hook_wants(struct sock *sk)
+{
+	return socksplice_pair_owns(sk) || socksplice_psock_wants(sk);
+}
+
+static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,
+			     struct pipe_inode_info *pipe, size_t len,
+			     unsigned int flags)
+{
+	if (socksplice_pair_owns(sock->sk))
+		return socksplice_pair_splice_read(sock, ppos, pipe, len, flags);
+	return socksplice_psock_splice_read(sock, ppos, pipe, len, flags);
+}
+
+static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
+				struct pipe_inode_info *pipe, size_t len,
+				unsigned int flags)
+{
+	ssize_t ret;
+
+	socksplice_enter();
+	ret = hook_dispatch(sock, ppos, pipe, len, flags);
+	socksplice_leave();
+	return ret;
+}
+
+static void notrace hook_callback(unsigned long ip, unsigned long parent_ip,
+				  struct ftrace_ops *ops, struct ftrace_regs *fregs)
+{
+	struct socket *sock;
+	bool wants;
+
+	if (within_module(parent_ip, THIS_MODULE))
+		return;
+
+	sock = (struct socket *)ftrace_regs_get_argument(fregs, 0);
+	rcu_read_lock();
+	wants = hook_wants(sock->sk);
+	rcu_read_unlock();
+	if (wants)
+		ftrace_regs_set_instruction_pointer(fregs, (unsigned long)hook_splice_read);
+}
+
+/* PERMANENT: kernel.ftrace_enabled=0 cannot switch it off unseen. */
+static struct ftrace_ops hook_ops = {
+	.func = hook_callback,
+	.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT,
+};
+
+int socksplice_hook_init(void)
+{
+	unsigned long addr = (unsigned long)inet_stream_ops.splice_read;
+
+	hook_status = ftrace_set_filter_ip(&hook_ops, addr, 0, 0);
+	if (!hook_status)
+		hook_status = register_ftrace_function(&hook_ops);
+	if (hook_status) {
+		ftrace_free_filter(&hook_ops);
+		pr_warn("splice(2) cannot be hooked (error %d): it will not see bytes that are not in TCP's own queue\n",
+			hook_status);
+	}
+	return hook_status;
+}
+
+void socksplice_hook_exit(void)
+{
+	if (hook_status)
+		return;
+	/* Wakes who sleeps there; nobody is sent there any more. */
+	socksplice_psock_enable(false);
+	unregister_ftrace_function(&hook_ops);
+	ftrace_free_filter(&hook_ops);
+	hook_status = -ESHUTDOWN;
+}
+
+#else
+
+int socksplice_hook_init(void)
+{
+	pr_warn("this kernel's ftrace cannot redirect functions: splice(2) is not hooked\n");
+	return hook_status;
+}
+
+void socksplice_hook_exit(void)
+{
+}
+
+#endif

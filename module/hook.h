@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The hook on tcp_splice_read(): splice(2) is the one way to read a TCP socket
+ * that goes past struct proto.
+ *
+ * Only calls on sockets that a part of this module serves are redirected; the
+ * test for that runs in the ftrace callback. Any other socket's splice(2)
+ * runs, and sleeps, in the kernel's function with nothing of ours on its
+ * stack, so it never delays an unload.
+ */
+#ifndef SOCKSPLICE_HOOK_H
+#define SOCKSPLICE_HOOK_H
+
+#include <linux/types.h>
+
+struct pipe_inode_info;
+struct socket;
+
+/* Installs the hook. Returns 0, or why there is none: -EBUSY where another
+ * user (a livepatch, say) already redirects the function, -EOPNOTSUPP on a
+ * kernel without the ftrace features it needs. Not fatal to the module.
+ */
+int socksplice_hook_init(void);
+
+/* Removes the hook. Tasks that it sent here may still be inside:
+ * socksplice_inflight_drain() waits for them.
+ */
+void socksplice_hook_exit(void);
+
+/* What socksplice_hook_init() returned. */
+int socksplice_hook_status(void);
+
+/* The kernel's own tcp_splice_read(). A task that sleeps in it has a frame of
+ * ours below and so delays an unload: see socksplice_hook_pass().
+ */
+ssize_t socksplice_hook_orig(struct socket *sock, loff_t *ppos,
+			     struct pipe_inode_info *pipe, size_t len,
+			     unsigned int flags);
+
+/* Has the current system call entered again if its function now returns
+ * -ERESTARTNOINTR. False where there is no system call of the task's own.
+ */
+bool socksplice_hook_restart(void);
+
+/* For a call that turns out not to be ours, or no longer: the kernel's own
+ * takes over, by a restart of the system call where it could sleep. Nothing
+ * may have been moved to the pipe, and the socket is not locked.
+ */
+ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
+			     struct pipe_inode_info *pipe, size_t len,
+			     unsigned int flags);
+
+#endif /* SOCKSPLICE_HOOK_H */

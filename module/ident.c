@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/hash.h>
+#include <linux/jiffies.h>
+#include <linux/mm.h>
+#include <linux/workqueue.h>
+#include <net/ipv6.h>
+#include <net/tcp.h>
+
+#include "chan.h"
+#include "ident.h"
+#include "stats.h"
+
+#define IDENT_BITS	12
+#define PARK_TIME	(2 * HZ)	/* a SYN-ACK retransmitted once still meets its ACK */
+
+struct bucket {
+	spinlock_t lock;	/* the list, and CHAN_PARKED of those on it */
+	struct hlist_head head;
+};
+
+static struct bucket *table;
+static atomic_t parked = ATOMIC_INIT(0);
+
+static void expire_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(expire, expire_work);
+
+static struct bucket *bucket_of(const struct ident *id)
+{
+	u32 lo = min(id->iss, id->irs), hi = max(id->iss, id->irs);
+
+	return &table[hash_64((u64)hi << 32 | lo, IDENT_BITS)];
+}
+
+static void read_addresses(const struct sock *sk, struct ident *id)
+{
+	const struct inet_sock *inet = inet_sk(sk);
+
+#if IS_ENABLED(CONFIG_IPV6)
+	if (sk->sk_family == AF_INET6) {
+		id->saddr = sk->sk_v6_rcv_saddr;
+		id->daddr = sk->sk_v6_daddr;
+	} else
+#endif
+	{
+		ipv6_addr_set_v4mapped(sk->sk_rcv_saddr, &id->saddr);
+		ipv6_addr_set_v4mapped(sk->sk_daddr, &id->daddr);
+	}
+	id->sport = ntohs(inet->inet_sport);
+	id->dport = ntohs(inet->inet_dport);
+}
+
+/*
+ * The initial sequence numbers are not stored, but follow from what the first
+ * acknowledgement left: tcp_ack() counts an active opener's SYN in bytes_acked,
+ * a child starts with snd_una one past its SYN and counts none. With data in
+ * the handshake a child's may come out wrong, which then mirrors nobody's.
+ */
+bool socksplice_ident_read(const struct sock *sk, bool active, struct ident *id)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 acked = (u32)tp->bytes_acked;
+
+	if (active && !acked)
+		return false;	/* the connect failed; nothing was acknowledged */
+
+	id->iss = tp->snd_una - max(acked, 1U);
+	id->irs = tp->rcv_nxt - (u32)tp->bytes_received - 1;
+	if (id->iss == id->irs)
+		return false;	/* only a connection to itself mirrors so */
+
+	id->txhash = READ_ONCE(sk->sk_txhash);
+#ifdef CONFIG_RPS
+	id->rxhash = READ_ONCE(sk->sk_rxhash);
+#else
+	id->rxhash = 0;
+#endif
+	id->net = sock_net(sk);
+	id->bound_dev_if = sk->sk_bound_dev_if;
+	read_addresses(sk, id);
+	return true;
+}
+
+static bool hashes_mirror(const struct ident *a, const struct ident *b)
+{
+	/* Zero means none. Under SYN cookies newer kernels stamp the sequence
+	 * number itself, which does stand on the wire.
+	 */
+	if (!a->txhash || !b->txhash || a->txhash == a->iss || b->txhash == b->iss)
+		return false;
+	return a->txhash == b->rxhash && b->txhash == a->rxhash;
+}
+
+static bool tuples_mirror(const struct ident *a, const struct ident *b)
+{
+	return a->net == b->net && !a->bound_dev_if && !b->bound_dev_if &&
+	       a->sport == b->dport && b->sport == a->dport &&
+	       ipv6_addr_equal(&a->saddr, &b->daddr) &&
+	       ipv6_addr_equal(&b->saddr, &a->daddr);
+}
+
+static void unpark_locked(struct socksplice_chan *c)
+{
+	hlist_del_init(&c->ident.node);
+	/* A chan that is not parked is linked already or never will be: pairs
+	 * with socksplice_proto_settle().
+	 */
+	smp_mb__before_atomic();
+	clear_bit(CHAN_PARKED, &c->flags);
+	atomic_dec(&parked);
+}
+
+bool socksplice_ident_match(struct socksplice_chan *c)
+{
+	struct bucket *b = bucket_of(&c->ident);
+	struct socksplice_chan *other;
+	bool linked = false;
+
+	spin_lock_bh(&b->lock);
+	hlist_for_each_entry(other, &b->head, ident.node) {
+		if (other->ident.iss != c->ident.irs ||
+		    other->ident.irs != c->ident.iss)
+			continue;
+		if (!hashes_mirror(&c->ident, &other->ident) &&
+		    !tuples_mirror(&c->ident, &other->ident)) {
+			socksplice_stat_inc(SOCKSPLICE_STAT_doubt_hash);
+			continue;
+		}
+		/* On the list, so not detached: its own reference holds. */
+		socksplice_chan_link(c, other);
+		unpark_locked(other);
+		linked = true;
+		break;
+	}
+	if (!linked) {
+		c->ident.expires = jiffies + PARK_TIME;
+		set_bit(CHAN_PARKED, &c->flags);
+		hlist_add_head(&c->ident.node, &b->head);
+		if (atomic_inc_return(&parked) == 1)
+			schedule_delayed_work(&expire, HZ);
+	}
+	spin_unlock_bh(&b->lock);
+	return linked;
+}
+
+void socksplice_ident_unpark(struct socksplice_chan *c)
+{
+	struct bucket *b = bucket_of(&c->ident);
+
+	spin_lock_bh(&b->lock);
+	if (test_bit(CHAN_PARKED, &c->flags))
+		unpark_locked(c);
+	spin_unlock_bh(&b->lock);
+}
+
+static void expire_work(struct work_struct *work)
+{
+	struct socksplice_chan *c;
+	struct hlist_node *next;
+	int i;
+
+	for (i = 0; i < 1 << IDENT_BITS; i++) {
+		struct bucket *b = &table[i];
+
+		if (hlist_empty(&b->head))
+			continue;
+		spin_lock_bh(&b->lock);
+		hlist_for_each_entry_safe(c, next, &b->head, ident.node) {
+			if (time_before(jiffies, c->ident.expires))
+				continue;
+			unpark_locked(c);
+			socksplice_stat_inc(SOCKSPLICE_STAT_park_expired);
+		}
+		spin_unlock_bh(&b->lock);
+	}
+	/* Who parks when the count is zero schedules the work itself. */
+	if (atomic_read(&parked))
+		schedule_delayed_work(&expire, HZ);
+}
+
+int socksplice_ident_init(void)
+{
+	int i;
+
+	table = kvcalloc(1 << IDENT_BITS, sizeof(*table), GFP_KERNEL);
+	if (!table)
+		return -ENOMEM;
+	for (i = 0; i < 1 << IDENT_BITS; i++)
+		spin_lock_init(&table[i].lock);
+	return 0;
+}
+
+/* No chan is left, so nobody parks. */
+void socksplice_ident_exit(void)
+{
+	cancel_delayed_work_sync(&expire);
+	kvfree(table);
+}

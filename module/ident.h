@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Which two sockets are the two ends of one connection.
+ *
+ * Addresses and ports do not tell: NAT rewrites them, and two tenants may use
+ * the same ones in two namespaces. What both ends of a connection do know, and
+ * strangers do not, is
+ *   - both initial sequence numbers: each end's own is the other's received;
+ *   - the flow hash that each end stamps on its packets as they cross the
+ *     local stack (sk_txhash; random, never on the wire) and that the receiver
+ *     keeps (sk_rxhash). One from another machine cannot match.
+ *
+ * Joined are only ends whose sequence numbers mirror each other AND
+ *   whose flow hashes do, in both directions, or
+ *   which are in one network namespace, bound to no device (two VRFs may hold
+ *   equal tuples), with mirrored addresses and ports.
+ * The first rule alone is not enough: initial sequence numbers of equal tuples
+ * in two namespaces differ by a 64 ns clock only.
+ *
+ * The first end to arrive parks in a table, keyed by the unordered pair of
+ * sequence numbers; the second finds it there. What never finds its peer
+ * leaves after PARK_TIME and is plain TCP.
+ */
+#ifndef SOCKSPLICE_IDENT_H
+#define SOCKSPLICE_IDENT_H
+
+#include <net/sock.h>
+
+struct ident;
+struct socksplice_chan;
+
+int socksplice_ident_init(void);
+void socksplice_ident_exit(void);
+
+/* Reads the identity off a socket that is becoming ESTABLISHED. The socket is
+ * the caller's. False where it has none that could be trusted.
+ */
+bool socksplice_ident_read(const struct sock *sk, bool active, struct ident *id);
+
+/* Looks for the peer of @c: true if it was there and the two are now linked,
+ * false if @c is parked. Never sleeps, takes no socket's lock.
+ */
+bool socksplice_ident_match(struct socksplice_chan *c);
+
+/* Takes @c out of the table if it is there. After this nobody links it. */
+void socksplice_ident_unpark(struct socksplice_chan *c);
+
+#endif /* SOCKSPLICE_IDENT_H */

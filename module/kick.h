@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * SO_RCVLOWAT across ring and TCP.
+ *
+ * When TCP receives data it wakes the reader only if what TCP holds reaches the
+ * low-water mark (tcp_data_ready); it does not know of bytes in the ring before
+ * it, nor of bytes that a sleeping reader has taken from the ring already. So
+ * who sends by TCP to a reader with such a mark has the reader look again: at
+ * once, and then every few jiffies until TCP's bytes have been acknowledged,
+ * that is, have arrived.
+ */
+#ifndef SOCKSPLICE_KICK_H
+#define SOCKSPLICE_KICK_H
+
+struct socksplice_chan;
+struct sock;
+
+/* @c, whose socket @sk is locked, has just sent by TCP. */
+void socksplice_kick_reader(struct sock *sk, struct socksplice_chan *c);
+
+/* No socket is attached. */
+void socksplice_kick_exit(void);
+
+#endif /* SOCKSPLICE_KICK_H */

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The order in which the parts come up, and its mirror.
+ *
+ * Leaving. Each attached socket holds a module reference, so no socket refers
+ * to us when the exit function runs.
+ *   1. No new sockets (policy) and no new calls (netlink, hook).
+ *   2. Tasks that are still inside a function of ours leave (inflight).
+ *   3. Work and callbacks that still have to run do so (kick and probe, then
+ *	chan, whose last references they may hold; ident).
+ *   4. Memory goes.
+ */
+#include <linux/log2.h>
+#include <linux/module.h>
+
+#include "chan.h"
+#include "enroll.h"
+#include "hook.h"
+#include "ident.h"
+#include "inflight.h"
+#include "kick.h"
+#include "netlink.h"
+#include "policy.h"
+#include "probe.h"
+#include "proto.h"
+
+module_param_named(pairing, socksplice_pairing, bool, 0644);
+MODULE_PARM_DESC(pairing, "Pair new connections whose two ends are enrolled (default: yes)");
+module_param_named(shadow, socksplice_shadow, bool, 0644);
+MODULE_PARM_DESC(shadow, "Match and count new connections, but move no data (default: no)");
+
+static int ring_size_set(const char *val, const struct kernel_param *kp)
+{
+	unsigned int size;
+
+	if (kstrtouint(val, 0, &size) || !is_power_of_2(size) ||
+	    size < max(SOCKSPLICE_RING_SIZE_MIN, (unsigned int)PAGE_SIZE) ||
+	    size > SOCKSPLICE_RING_SIZE_MAX)
+		return -EINVAL;
+	WRITE_ONCE(socksplice_ring_size, size);
+	return 0;
+}
+
+static const struct kernel_param_ops ring_size_ops = {
+	.set = ring_size_set,
+	.get = param_get_uint,
+};
+module_param_cb(ring_size, &ring_size_ops, &socksplice_ring_size, 0644);
+MODULE_PARM_DESC(ring_size, "Default bytes per direction of a pair, a power of two (default: 65536)");
+
+static int __init socksplice_init(void)
+{
+	int err;
+
+	err = socksplice_proto_init();
+	if (err)
+		return err;
+	err = socksplice_enroll_init();
+	if (err)
+		return err;
+	err = socksplice_ident_init();
+	if (err)
+		return err;
+	err = socksplice_chan_init();
+	if (err)
+		goto err_ident;
+	/* Without the hook everything but pairing works; see enroll.c. */
+	socksplice_hook_init();
+	err = socksplice_netlink_init();
+	if (err)
+		goto err_hook;
+	err = socksplice_policy_init();
+	if (err)
+		goto err_netlink;
+	return 0;
+
+err_netlink:
+	socksplice_netlink_exit();
+err_hook:
+	socksplice_hook_exit();
+	socksplice_inflight_drain();
+	socksplice_chan_exit();
+err_ident:
+	socksplice_ident_exit();
+	return err;
+}
+
+static void __exit socksplice_exit(void)
+{
+	socksplice_policy_exit();
+	socksplice_netlink_exit();
+	socksplice_hook_exit();
+	socksplice_inflight_drain();
+	socksplice_kick_exit();
+	socksplice_probe_exit();
+	socksplice_chan_exit();
+	socksplice_ident_exit();
+}
+
+module_init(socksplice_init);
+module_exit(socksplice_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_VERSION("0.1.0");
+MODULE_DESCRIPTION("Socket splicing: local TCP connections without the network stack");

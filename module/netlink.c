@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The generic-netlink family; uapi/socksplice.h documents its commands.
+ */
+#include <linux/module.h>
+#include <net/genetlink.h>
+
+#include "chan.h"
+#include "enroll.h"
+#include "hook.h"
+#include "netlink.h"
+#include "policy.h"
+#include "psock.h"
+#include "stats.h"
+
+static struct genl_family family;
+
+static int status_fill(struct sk_buff *skb)
+{
+	if (nla_put_string(skb, SOCKSPLICE_A_STATUS_VERSION, THIS_MODULE->version) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_BTF, socksplice_policy_has_btf()) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SOCKOPS, socksplice_policy_has_sockops()) ||
+	    nla_put_s32(skb, SOCKSPLICE_A_STATUS_HOOK, socksplice_hook_status()) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_PAIRING, READ_ONCE(socksplice_pairing)) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SHADOW, READ_ONCE(socksplice_shadow)) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_ENROLL_ALL, socksplice_policy_enrolls_all()) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SPLICE, socksplice_psock_enabled()) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_STATUS_RING_SIZE, READ_ONCE(socksplice_ring_size)))
+		return -EMSGSIZE;
+	return 0;
+}
+
+static int status_get(struct sk_buff *skb, struct genl_info *info)
+{
+	struct sk_buff *msg;
+	void *hdr;
+
+	msg = genlmsg_new(NLMSG_GOODSIZE, GFP_KERNEL);
+	if (!msg)
+		return -ENOMEM;
+	hdr = genlmsg_put_reply(msg, info, &family, 0, SOCKSPLICE_CMD_STATUS_GET);
+	if (!hdr || status_fill(msg)) {
+		nlmsg_free(msg);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(msg, hdr);
+	return genlmsg_reply(msg, info);
+}
+
+static int status_set(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct nlattr *pairing = info->attrs[SOCKSPLICE_A_STATUS_PAIRING];
+	const struct nlattr *splice = info->attrs[SOCKSPLICE_A_STATUS_SPLICE];
+
+	if (!pairing && !splice) {
+		NL_SET_ERR_MSG(info->extack, "nothing to set");
+		return -EINVAL;
+	}
+	if (pairing)
+		WRITE_ONCE(socksplice_pairing, nla_get_u8(pairing));
+	if (splice)
+		socksplice_psock_enable(nla_get_u8(splice));
+	return 0;
+}
+
+static u64 gauge_pairs_live(void)
+{
+	return socksplice_pairs_live();
+}
+
+/* Shown after the counters. */
+static const struct {
+	const char *name;
+	u64 (*get)(void);
+} gauges[] = {
+	{ "pairs_live", gauge_pairs_live },
+	{ "ring_memory_bytes", socksplice_ring_memory },
+};
+
+static int stats_dump(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	unsigned long i;
+
+	for (i = cb->args[0]; i < SOCKSPLICE_STAT_MAX + ARRAY_SIZE(gauges); i++) {
+		bool counter = i < SOCKSPLICE_STAT_MAX;
+		void *hdr = genlmsg_put(skb, NETLINK_CB(cb->skb).portid,
+					cb->nlh->nlmsg_seq, &family, NLM_F_MULTI,
+					SOCKSPLICE_CMD_STATS_GET);
+
+		if (!hdr)
+			break;
+		if (nla_put_string(skb, SOCKSPLICE_A_STAT_NAME,
+				   counter ? socksplice_stat_name(i) :
+					     gauges[i - SOCKSPLICE_STAT_MAX].name) ||
+		    nla_put_u64_64bit(skb, SOCKSPLICE_A_STAT_VALUE,
+				      counter ? socksplice_stat_sum(i) :
+						gauges[i - SOCKSPLICE_STAT_MAX].get(),
+				      SOCKSPLICE_A_PAD)) {
+			genlmsg_cancel(skb, hdr);
+			break;
+		}
+		genlmsg_end(skb, hdr);
+	}
+	cb->args[0] = i;
+	return skb->len;
+}
+
+/* Chans are read without their sockets' locks: the counters are snapshots. */
+static int end_fill(struct sk_buff *skb, const struct socksplice_chan *c)
+{
+	const struct ident *id = &c->ident;
+	const bool v4 = c->family == AF_INET;
+	struct nlattr *nest = nla_nest_start(skb, SOCKSPLICE_A_PAIR_END);
+	const struct sock *sk;
+	u64 cookie = 0;
+
+	if (!nest)
+		return -EMSGSIZE;
+
+	rcu_read_lock();
+	sk = rcu_dereference(c->sk);
+	if (sk)
+		cookie = atomic64_read(&sk->sk_cookie);
+	rcu_read_unlock();
+
+	if (nla_put_u16(skb, SOCKSPLICE_A_END_FAMILY, c->family) ||
+	    nla_put(skb, SOCKSPLICE_A_END_SADDR, v4 ? 4 : 16,
+		    v4 ? (void *)&id->saddr.s6_addr32[3] : (void *)&id->saddr) ||
+	    nla_put(skb, SOCKSPLICE_A_END_DADDR, v4 ? 4 : 16,
+		    v4 ? (void *)&id->daddr.s6_addr32[3] : (void *)&id->daddr) ||
+	    nla_put_u16(skb, SOCKSPLICE_A_END_SPORT, id->sport) ||
+	    nla_put_u16(skb, SOCKSPLICE_A_END_DPORT, id->dport) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_NETNS, c->netns_inum) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_COOKIE, cookie, SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_RING_BYTES,
+			      READ_ONCE(c->ring_bytes), SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_RING_MSGS,
+			      READ_ONCE(c->ring_msgs), SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_TCP_BYTES,
+			      READ_ONCE(c->tcp_bytes), SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_TCP_MSGS,
+			      READ_ONCE(c->tcp_msgs), SOCKSPLICE_A_PAD) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_SIZE, c->ring_size) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_MEM, READ_ONCE(c->ring_mem)) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_QUEUED, ring_len(&c->ring)) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_END_CLOSED, !sk))
+		return -EMSGSIZE;
+	nla_nest_end(skb, nest);
+	return 0;
+}
+
+struct pair_dump {
+	struct sk_buff *skb;
+	struct netlink_callback *cb;
+};
+
+static int pair_fill(struct socksplice_chan *first, struct socksplice_chan *second,
+		     void *arg)
+{
+	struct pair_dump *d = arg;
+	void *hdr;
+
+	hdr = genlmsg_put(d->skb, NETLINK_CB(d->cb->skb).portid, d->cb->nlh->nlmsg_seq,
+			  &family, NLM_F_MULTI, SOCKSPLICE_CMD_PAIR_GET);
+	if (!hdr)
+		return -EMSGSIZE;
+	if (nla_put_u32(d->skb, SOCKSPLICE_A_PAIR_ID, first->id) ||
+	    nla_put_u64_64bit(d->skb, SOCKSPLICE_A_PAIR_AGE_MS,
+			      div_u64(ktime_get_ns() - first->start, NSEC_PER_MSEC),
+			      SOCKSPLICE_A_PAD) ||
+	    end_fill(d->skb, first) || end_fill(d->skb, second)) {
+		genlmsg_cancel(d->skb, hdr);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(d->skb, hdr);
+	return 0;
+}
+
+static int pair_dump(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct pair_dump d = { .skb = skb, .cb = cb };
+	u32 last = cb->args[0];
+
+	socksplice_pairs_walk(&last, pair_fill, &d);
+	cb->args[0] = last;
+	return skb->len;
+}
+
+static const struct nla_policy set_policy[] = {
+	[SOCKSPLICE_A_STATUS_PAIRING]	= NLA_POLICY_MAX(NLA_U8, 1),
+	[SOCKSPLICE_A_STATUS_SPLICE]	= NLA_POLICY_MAX(NLA_U8, 1),
+};
+
+static const struct genl_ops ops[] = {
+	{
+		.cmd	= SOCKSPLICE_CMD_STATUS_GET,
+		.doit	= status_get,
+		.flags	= GENL_ADMIN_PERM,
+	},
+	{
+		.cmd	= SOCKSPLICE_CMD_STATS_GET,
+		.dumpit	= stats_dump,
+		.flags	= GENL_ADMIN_PERM,
+	},
+	{
+		.cmd	= SOCKSPLICE_CMD_PAIR_GET,
+		.dumpit	= pair_dump,
+		.flags	= GENL_ADMIN_PERM,
+	},
+	{
+		.cmd	= SOCKSPLICE_CMD_STATUS_SET,
+		.doit	= status_set,
+		.flags	= GENL_ADMIN_PERM,
+		.policy	= set_policy,
+		.maxattr = ARRAY_SIZE(set_policy) - 1,
+	},
+};
+
+static struct genl_family family = {
+	.name		= SOCKSPLICE_GENL_NAME,
+	.version	= SOCKSPLICE_GENL_VERSION,
+	.module		= THIS_MODULE,
+	.ops		= ops,
+	.n_ops		= ARRAY_SIZE(ops),
+	.netnsok	= true,
+};
+
+int socksplice_netlink_init(void)
+{
+	return genl_register_family(&family);
+}
+
+void socksplice_netlink_exit(void)
+{
+	genl_unregister_family(&family);
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/jiffies.h>
+#include <linux/workqueue.h>
+#include <net/tcp.h>
+
+#include "chan.h"
+#include "probe.h"
+#include "stats.h"
+
+#define PROBE_INTERVAL	HZ	/* peers answer at most two a second */
+#define PROBE_MISSES	2
+#define PROBE_BATCH	64	/* pairs that are held at one time */
+
+static void probe_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(probe, probe_work);
+
+struct batch {
+	unsigned int n;
+	struct socksplice_chan *chan[PROBE_BATCH][2];
+};
+
+static struct batch batch;	/* probe_work() only */
+
+/* The ACK that asks for an answer. The socket's spinlock is held and nobody
+ * owns it, so snd_nxt may be lowered for the call: nothing else sends.
+ */
+static void send_probe(struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 snd_nxt = tp->snd_nxt;
+
+	WRITE_ONCE(tp->snd_nxt, tp->snd_una - 1);
+	__tcp_send_ack(sk, tp->rcv_nxt, 0);
+	WRITE_ONCE(tp->snd_nxt, snd_nxt);
+	socksplice_stat_inc(SOCKSPLICE_STAT_probes_sent);
+}
+
+static bool may_probe(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	/* With data in flight TCP finds out by itself, and our answer would
+	 * count among its duplicate ACKs.
+	 */
+	return ((1 << sk->sk_state) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT)) &&
+	       !tp->packets_out && tp->write_seq == tp->snd_una && !tp->repair;
+}
+
+static void probe_end(struct socksplice_chan *c, struct socksplice_chan *peer)
+{
+	u64 bytes = READ_ONCE(c->ring_bytes) + READ_ONCE(peer->ring_bytes);
+	bool active = bytes != c->probe_bytes;
+	struct tcp_sock *tp;
+	struct sock *sk;
+
+	c->probe_bytes = bytes;
+	if (!active && !c->probe_pending)
+		return;
+
+	rcu_read_lock();
+	sk = rcu_dereference(c->sk);
+	if (!sk)
+		goto out;
+	spin_lock_bh(&sk->sk_lock.slock);
+	if (sock_owned_by_user_nocheck(sk))
+		goto unlock;	/* busy: the next round will do */
+	tp = tcp_sk(sk);
+	if (c->probe_pending) {
+		if (tp->rcv_tstamp != c->probe_tstamp) {
+			c->probe_pending = false;
+			c->probe_missed = 0;
+		} else if (++c->probe_missed >= PROBE_MISSES) {
+			c->probe_pending = false;
+			set_bit(CHAN_PATH_LOST, &c->flags);
+			set_bit(CHAN_PATH_LOST, &peer->flags);
+			socksplice_stat_inc(SOCKSPLICE_STAT_probes_lost);
+			goto unlock;
+		}
+	}
+	if (test_bit(CHAN_PATH_LOST, &c->flags) || !may_probe(sk))
+		goto unlock;
+	if (tcp_jiffies32 - tp->rcv_tstamp < PROBE_INTERVAL / 2)
+		goto unlock;	/* the path has just shown that it works */
+	c->probe_tstamp = tp->rcv_tstamp;
+	c->probe_pending = true;
+	send_probe(sk);
+unlock:
+	spin_unlock_bh(&sk->sk_lock.slock);
+out:
+	rcu_read_unlock();
+}
+
+/* Under the list's lock, so the pair's chans are alive: keep them so. */
+static int collect(struct socksplice_chan *a, struct socksplice_chan *b, void *arg)
+{
+	if (batch.n == PROBE_BATCH)
+		return -EAGAIN;
+	refcount_inc(&a->ref);
+	refcount_inc(&b->ref);
+	batch.chan[batch.n][0] = a;
+	batch.chan[batch.n][1] = b;
+	batch.n++;
+	return 0;
+}
+
+static void probe_work(struct work_struct *work)
+{
+	u32 last = 0;
+	int more;
+
+	do {
+		unsigned int i;
+
+		batch.n = 0;
+		more = socksplice_pairs_walk(&last, collect, NULL);
+		for (i = 0; i < batch.n; i++) {
+			struct socksplice_chan *a = batch.chan[i][0];
+			struct socksplice_chan *b = batch.chan[i][1];
+
+			probe_end(a, b);
+			probe_end(b, a);
+			socksplice_chan_put(a, b);
+		}
+		cond_resched();
+	} while (more);
+
+	/* Who makes the first pair starts the work itself. */
+	if (socksplice_pairs_live())
+		schedule_delayed_work(&probe, PROBE_INTERVAL);
+}
+
+void socksplice_probe_start(void)
+{
+	schedule_delayed_work(&probe, PROBE_INTERVAL);
+}
+
+void socksplice_probe_exit(void)
+{
+	cancel_delayed_work_sync(&probe);
+}

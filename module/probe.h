@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Whether a pair's packets still get through.
+ *
+ * Bytes of a ring pass no firewall and keep no connection-tracking entry alive.
+ * So while a ring is in use and TCP is silent, each end sends one packet a
+ * second: an ACK without data whose sequence number lies one before what the
+ * peer expects, which makes the peer answer with an ACK (as keepalive does,
+ * but by no timer, option or error that the application could see). Two
+ * missed answers close both rings towards new bytes; those go by TCP, and
+ * meet there what stopped the packets. A probe never resets anything.
+ *
+ * What it notices is a path on which no packet gets through in one direction,
+ * not a rule that looks at length, content or rate.
+ */
+#ifndef SOCKSPLICE_PROBE_H
+#define SOCKSPLICE_PROBE_H
+
+struct socksplice_chan;
+
+/* There is a live pair: probe from now on. Any context. */
+void socksplice_probe_start(void);
+
+/* No chan is left. */
+void socksplice_probe_exit(void);
+
+#endif /* SOCKSPLICE_PROBE_H */

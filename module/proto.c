@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The clones of tcp_prot and tcpv6_prot that enrolled sockets carry: what the
+ * kernel's own do, with a look at the ring.
+ *
+ * The kernel's functions are taken from tcp_prot, because most of them are not
+ * exported; tcpv6_prot has the same ones (socksplice_proto_init() makes sure).
+ */
+#include <asm/ioctls.h>
+#include <linux/sched/signal.h>
+#include <linux/sockios.h>
+#include <net/tcp.h>
+#include <net/transp_v6.h>
+
+#include "chan.h"
+#include "inflight.h"
+#include "proto.h"
+#include "rx.h"
+#include "rx_look.h"
+#include "tx.h"
+
+static struct proto clone_v4, clone_v6;
+
+struct proto *socksplice_proto_base(const struct sock *sk)
+{
+	return sk->sk_prot == &clone_v6 ? &tcpv6_prot : &tcp_prot;
+}
+
+struct proto *socksplice_proto_clone(const struct sock *sk)
+{
+	return sk->sk_prot == &tcpv6_prot ? &clone_v6 : &clone_v4;
+}
+
+bool socksplice_proto_known(const struct proto *prot)
+{
+	return prot == &tcp_prot || prot == &tcpv6_prot;
+}
+
+void socksplice_proto_settle(struct sock *sk)
+{
+	struct socksplice_chan *c = socksplice_chan_get(sk);
+
+	if (!c || test_bit(CHAN_PARKED, &c->flags))
+		return;
+	smp_rmb();	/* pairs with unpark_locked(): linked first */
+	if (!socksplice_chan_peer(c))
+		socksplice_chan_detach(sk);
+}
+
+/* Bytes that nobody read are lost with the socket, and TCP says so with a reset
+ * (RFC 2525, 2.17). Those in the ring TCP does not know of: we make it send one
+ * by a linger time of zero.
+ */
+static void proto_close(struct sock *sk, long timeout)
+{
+	struct socksplice_chan *c;
+	bool unread = false;
+
+	socksplice_enter();
+	lock_sock(sk);
+	c = rx_chan(sk);
+	if (c) {
+		set_bit(CHAN_RX_CLOSED, &c->flags);
+		/* RX_CLOSED before the look: pairs with tx_append(). */
+		smp_mb__after_atomic();
+		unread = socksplice_rx_ring_unread(sk, c);
+	}
+	release_sock(sk);
+	if (unread)
+		sock_no_linger(sk);
+	tcp_prot.close(sk, timeout);
+	socksplice_leave();
+}
+
+/* Called with the socket locked. What we sent stays readable for the peer, as
+ * what TCP has delivered would; what we have not read is gone.
+ */
+static int proto_disconnect(struct sock *sk, int flags)
+{
+	int ret;
+
+	socksplice_enter();
+	if (socksplice_chan_get(sk))
+		socksplice_chan_detach(sk);
+	ret = tcp_prot.disconnect(sk, flags);
+	socksplice_leave();
+	return ret;
+}
+
+/* As tcp_ioctl(), the ring's bytes included. */
+static int proto_ioctl(struct sock *sk, int cmd, int *karg)
+{
+	struct socksplice_chan *c;
+	struct rx_look l;
+	int ret;
+
+	socksplice_enter();
+	ret = tcp_prot.ioctl(sk, cmd, karg);
+	if (!ret && (cmd == SIOCINQ || cmd == SIOCATMARK)) {
+		lock_sock(sk);
+		c = rx_chan(sk);
+		if (c) {
+			rx_look(sk, c, &l);
+			if (cmd == SIOCATMARK)
+				*karg = *karg && (l.tcp || !l.ring);
+			else
+				*karg += l.ring;
+		}
+		release_sock(sk);
+	}
+	socksplice_leave();
+	return ret;
+}
+
+/*
+ * Makes the peer of @c send by TCP from now on. Its ring may be closed only
+ * while it is not in the middle of an append; its lock cannot be taken here, as
+ * it may be held across a page fault that never ends. So the bit is set, as a
+ * softirq would, while nobody owns that socket. 0, or -EINTR.
+ */
+static int close_peers_ring(struct socksplice_chan *c)
+{
+	struct socksplice_chan *peer = socksplice_chan_peer(c);
+	bool done = false;
+	struct sock *psk;
+
+	for (;;) {
+		rcu_read_lock();
+		psk = rcu_dereference(peer->sk);
+		if (psk) {
+			spin_lock_bh(&psk->sk_lock.slock);
+			done = !sock_owned_by_user_nocheck(psk);
+			if (done)
+				set_bit(CHAN_TX_CLOSED, &peer->flags);
+			spin_unlock_bh(&psk->sk_lock.slock);
+		} else {
+			done = true;	/* detached: closed */
+		}
+		rcu_read_unlock();
+		if (done)
+			return 0;
+		if (signal_pending(current))
+			return -EINTR;
+		schedule_timeout_interruptible(1);
+	}
+}
+
+/*
+ * Back to plain TCP, for what cannot work beside a ring. What the peer has yet
+ * to read of our ring stays there for it, in its place before all that TCP
+ * carries from now on. What we have yet to read cannot be put back into TCP's
+ * queue: -EBUSY until the application has read it. A refused socket stays a
+ * pair whose ring towards us is closed. May sleep; the socket is not locked.
+ */
+static int unpair(struct sock *sk)
+{
+	struct socksplice_chan *c, *peer;
+	int err;
+
+	lock_sock(sk);
+	c = rx_chan(sk);
+	if (!c) {
+		if (socksplice_chan_get(sk))
+			socksplice_chan_detach(sk);
+		release_sock(sk);
+		return 0;
+	}
+	peer = socksplice_chan_hold(c);
+	release_sock(sk);
+
+	err = close_peers_ring(c);
+	if (!err) {
+		lock_sock(sk);
+		if (rx_chan(sk) == c) {
+			if (ring_len(&peer->ring))
+				err = -EBUSY;
+			else
+				socksplice_chan_detach(sk);
+		}
+		release_sock(sk);
+		/* Readers that sleep in our recvmsg go on in TCP's. */
+		if (!err)
+			c->data_ready(sk);
+	}
+	socksplice_chan_put(c, peer);
+	return err;
+}
+
+static int proto_setsockopt(struct sock *sk, int level, int optname,
+			    sockptr_t optval, unsigned int optlen)
+{
+	int ret = 0;
+
+	socksplice_enter();
+	if ((level == SOL_TCP && (optname == TCP_ULP || optname == TCP_REPAIR)) ||
+	    (level == SOL_IPV6 && optname == IPV6_ADDRFORM))
+		ret = unpair(sk);
+	if (!ret)
+		ret = tcp_prot.setsockopt(sk, level, optname, optval, optlen);
+	socksplice_leave();
+	return ret;
+}
+
+/* No ULP, as far as the application can tell; similar to do_tcp_getsockopt(). */
+static int getsockopt_ulp(char __user *optval, int __user *optlen)
+{
+	int len;
+
+	if (get_user(len, optlen))
+		return -EFAULT;
+	if (len < 0)
+		return -EINVAL;
+	return put_user(0, optlen);
+}
+
+#ifdef CONFIG_MMU
+/*
+ * TCP would map its own pages past the ring. So the ring is closed, and while
+ * it holds bytes the answer is the one that tells the application to read them
+ * with recv(2): nothing mapped, recv_skip_hint bytes to read. 1 where TCP may
+ * answer.
+ */
+static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user *optlen)
+{
+	struct socksplice_chan *c, *peer;
+	struct tcp_zerocopy_receive zc = {};
+	u32 available = 0;
+	bool unread;
+	int len, err;
+
+	if (get_user(len, optlen))
+		return -EFAULT;
+	if (len < (int)offsetofend(struct tcp_zerocopy_receive, length))
+		return 1;
+
+	lock_sock(sk);
+	c = rx_chan(sk);
+	if (!c) {
+		release_sock(sk);
+		return 1;
+	}
+	peer = socksplice_chan_hold(c);
+	release_sock(sk);
+	err = close_peers_ring(c);
+	unread = ring_len(&peer->ring);
+	if (unread)
+		available = socksplice_rx_available(sk, c);
+	socksplice_chan_put(c, peer);
+	if (err)
+		return err;
+	if (!unread)
+		return 1;
+
+	len = min_t(int, len, sizeof(zc));
+	if (copy_from_user(&zc, optval, len))
+		return -EFAULT;
+	zc.length = 0;
+	zc.recv_skip_hint = available;
+	zc.copybuf_len = 0;
+	if (copy_to_user(optval, &zc, len))
+		return -EFAULT;
+	return 0;
+}
+#endif
+
+static int proto_getsockopt(struct sock *sk, int level, int optname,
+			    char __user *optval, int __user *optlen)
+{
+	int ret = 1;
+
+	socksplice_enter();
+	if (level == SOL_TCP && optname == TCP_ULP && socksplice_chan_get(sk))
+		ret = getsockopt_ulp(optval, optlen);
+#ifdef CONFIG_MMU
+	else if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE)
+		ret = getsockopt_zerocopy(sk, optval, optlen);
+#endif
+	if (ret == 1)
+		ret = tcp_prot.getsockopt(sk, level, optname, optval, optlen);
+	socksplice_leave();
+	return ret;
+}
+
+static void make_clone(struct proto *clone, const struct proto *base)
+{
+	*clone = *base;
+	clone->sendmsg = socksplice_tx_sendmsg;
+	clone->recvmsg = socksplice_rx_recvmsg;
+	clone->close = proto_close;
+	clone->disconnect = proto_disconnect;
+	clone->ioctl = proto_ioctl;
+	clone->setsockopt = proto_setsockopt;
+	clone->getsockopt = proto_getsockopt;
+	clone->sock_is_readable = socksplice_rx_is_readable;
+#ifdef CONFIG_BPF_SYSCALL
+	/* A sockmap would replace sk_prot under us: -EINVAL instead. */
+	clone->psock_update_sk_prot = NULL;
+#endif
+}
+
+int socksplice_proto_init(void)
+{
+	if (tcp_prot.sendmsg != tcpv6_prot.sendmsg ||
+	    tcp_prot.recvmsg != tcpv6_prot.recvmsg ||
+	    tcp_prot.close != tcpv6_prot.close ||
+	    tcp_prot.disconnect != tcpv6_prot.disconnect ||
+	    tcp_prot.ioctl != tcpv6_prot.ioctl ||
+	    tcp_prot.setsockopt != tcpv6_prot.setsockopt ||
+	    tcp_prot.getsockopt != tcpv6_prot.getsockopt) {
+		pr_err("tcp_prot and tcpv6_prot differ on this kernel: not supported\n");
+		return -EOPNOTSUPP;
+	}
+	make_clone(&clone_v4, &tcp_prot);
+	make_clone(&clone_v6, &tcpv6_prot);
+	return 0;
+}

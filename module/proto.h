@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef SOCKSPLICE_PROTO_H
+#define SOCKSPLICE_PROTO_H
+
+#include <net/sock.h>
+
+int socksplice_proto_init(void);
+
+/* The kernel's struct proto of a TCP socket, and our clone of it. */
+struct proto *socksplice_proto_base(const struct sock *sk);
+struct proto *socksplice_proto_clone(const struct sock *sk);
+
+/* True if @prot is one of the two that can be cloned. */
+bool socksplice_proto_known(const struct proto *prot);
+
+/* Takes the chan off a socket that will not be paired any more. Locked. */
+void socksplice_proto_settle(struct sock *sk);
+
+#endif /* SOCKSPLICE_PROTO_H */

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * splice(2) on sockets that are in a BPF sockmap or sockhash: delivers what
+ * read(2) would, the bytes in the psock's ingress queue included.
+ */
+#ifndef SOCKSPLICE_PSOCK_H
+#define SOCKSPLICE_PSOCK_H
+
+#include <linux/types.h>
+
+struct pipe_inode_info;
+struct sock;
+struct socket;
+
+/* Whether splice(2) on sockmap sockets is served. Off leaves everything to the
+ * kernel; calls that are asleep go on in the kernel's own function. Turning it
+ * on changes nothing on a kernel that serves it natively.
+ */
+bool socksplice_psock_enabled(void);
+void socksplice_psock_enable(bool on);
+
+/* Whether a splice(2) call on @sk would be served here. Under rcu_read_lock();
+ * takes no lock.
+ */
+bool socksplice_psock_wants(struct sock *sk);
+
+/* tcp_splice_read() for such a socket; the pipe is locked by the caller. */
+ssize_t socksplice_psock_splice_read(struct socket *sock, loff_t *ppos,
+				     struct pipe_inode_info *pipe, size_t len,
+				     unsigned int flags);
+
+#endif /* SOCKSPLICE_PSOCK_H */

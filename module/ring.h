@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A single-producer, single-consumer ring of bytes.
+ *
+ * It knows nothing of sockets and compiles in user space too
+ * (tests/ring/ builds it with a shim for the four primitives it uses).
+ *
+ * The bytes live in pages of RING_PAGE_SIZE that need not be contiguous.
+ * Cursors run freely modulo 2^32; head - tail is the number of bytes held,
+ * which never exceeds size, a power of two.
+ *
+ * Who may call what:
+ *   producer	ring_space, ring_write_seg, ring_publish, ring_head
+ *   consumer	ring_used, ring_read_seg, ring_consume
+ *   anybody	ring_len (a snapshot, stale when it returns)
+ * There is one producer and one consumer at a time; making that so is the
+ * caller's business (in the module: each end's socket lock, and rx_mutex).
+ *
+ * Barriers. Each acquire names its release:
+ *   (A) ring_publish stores head with release; ring_used and ring_len load it
+ *       with acquire: bytes written before the publish are seen by who sees
+ *       the new head.
+ *   (B) ring_consume stores tail with release; ring_space loads it with
+ *       acquire: the consumer's reads of a slot are over before the producer
+ *       writes into it again.
+ */
+#ifndef SOCKSPLICE_RING_H
+#define SOCKSPLICE_RING_H
+
+#ifdef __KERNEL__
+#include <linux/cache.h>
+#include <linux/compiler.h>
+#include <linux/minmax.h>
+#include <linux/mm.h>
+#include <linux/types.h>
+#include <asm/barrier.h>
+#define RING_PAGE_SHIFT	PAGE_SHIFT
+#endif
+
+#define RING_PAGE_SIZE	(1U << RING_PAGE_SHIFT)
+
+struct ring {
+	/* Read-mostly; set by ring_init before either side runs. */
+	u32 size;
+	void **pages;		/* size / RING_PAGE_SIZE of them */
+
+	/* Written by the producer only. */
+	u32 head ____cacheline_aligned;
+	u32 tail_cache;		/* the producer's last view of tail */
+
+	/* Written by the consumer only. */
+	u32 tail ____cacheline_aligned;
+	u32 head_cache;		/* the consumer's last view of head */
+};
+
+static inline void ring_init(struct ring *r, void **pages, u32 size)
+{
+	r->size = size;
+	r->pages = pages;
+	r->head = 0;
+	r->tail = 0;
+	r->tail_cache = 0;
+	r->head_cache = 0;
+}
+
+/* Bytes the producer may write now. Looks at the consumer's line only when
+ * its own view says that fewer than @want fit.
+ */
+static inline u32 ring_space(struct ring *r, u32 want)
+{
+	u32 space = r->size - (r->head - r->tail_cache);
+
+	if (space < want) {
+		r->tail_cache = smp_load_acquire(&r->tail);	/* (B) */
+		space = r->size - (r->head - r->tail_cache);
+	}
+	return space;
+}
+
+/* Bytes the consumer may read now; @want as in ring_space. */
+static inline u32 ring_used(struct ring *r, u32 want)
+{
+	u32 used = r->head_cache - r->tail;
+
+	if (used < want) {
+		r->head_cache = smp_load_acquire(&r->head);	/* (A) */
+		used = r->head_cache - r->tail;
+	}
+	return used;
+}
+
+/* Bytes held, for whoever is neither. The order of the two loads keeps the
+ * difference from wrapping below zero: tail never passes a head seen later.
+ */
+static inline u32 ring_len(const struct ring *r)
+{
+	u32 tail = smp_load_acquire(&r->tail);	/* (B) */
+	u32 len = smp_load_acquire(&r->head) - tail;	/* (A) */
+
+	return min(len, r->size);
+}
+
+static inline void *ring_seg(const struct ring *r, u32 pos, u32 *len)
+{
+	u32 off;
+
+	pos &= r->size - 1;
+	off = pos & (RING_PAGE_SIZE - 1);
+	*len = RING_PAGE_SIZE - off;
+	return (char *)r->pages[pos >> RING_PAGE_SHIFT] + off;
+}
+
+/* The contiguous bytes at @off past head, still unpublished; *@len is how many
+ * lie in one page. The caller stays below ring_space().
+ */
+static inline void *ring_write_seg(const struct ring *r, u32 off, u32 *len)
+{
+	return ring_seg(r, r->head + off, len);
+}
+
+/* The contiguous bytes at @off past tail; the caller stays below ring_used(). */
+static inline void *ring_read_seg(const struct ring *r, u32 off, u32 *len)
+{
+	return ring_seg(r, r->tail + off, len);
+}
+
+static inline void ring_publish(struct ring *r, u32 n)
+{
+	smp_store_release(&r->head, r->head + n);	/* (A) */
+}
+
+static inline void ring_consume(struct ring *r, u32 n)
+{
+	smp_store_release(&r->tail, r->tail + n);	/* (B) */
+}
+
+/* Takes the last @n published bytes back. Only once the consumer is known
+ * never to look again.
+ */
+static inline void ring_retract(struct ring *r, u32 n)
+{
+	WRITE_ONCE(r->head, r->head - n);
+}
+
+#endif /* SOCKSPLICE_RING_H */

@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Receiving.
+ *
+ * The reader takes, in this order: TCP's bytes up to the peer's seq, the ring,
+ * TCP's bytes from there on. It looks at TCP's end of the stream (rcv_nxt)
+ * first and at the ring second: bytes that reach TCP after that look are
+ * younger than anything the ring could have held unseen, so every read from TCP
+ * is capped to what the look has shown.
+ *
+ * Ring bytes are taken under the reader's own socket lock. TCP's are taken by
+ * TCP's own recvmsg, which wants that lock itself. So a reader that needs TCP
+ * takes a turn: it holds rx_mutex, until it has read what it can, and meanwhile
+ * no other reader moves copied_seq after its look or takes bytes between two
+ * parts of its read. The mutex is never held while a reader sleeps for data.
+ *
+ * A ring behind bytes that TCP has not received yet is out of reach. If the
+ * connection dies then, it stays so: TCP never skips a hole.
+ */
+#include <linux/module.h>
+#include <linux/sched/clock.h>
+#include <linux/sched/signal.h>
+#include <linux/uio.h>
+#include <linux/wait.h>
+#include <net/busy_poll.h>
+#include <net/tcp.h>
+
+#include "chan.h"
+#include "hook.h"
+#include "inflight.h"
+#include "proto.h"
+#include "rx.h"
+#include "rx_look.h"
+#include "stats.h"
+
+u32 socksplice_rx_ring_unread(const struct sock *sk, const struct socksplice_chan *c)
+{
+	struct rx_look l;
+
+	rx_look(sk, c, &l);
+	return l.ring;
+}
+
+u32 socksplice_rx_available(const struct sock *sk, const struct socksplice_chan *c)
+{
+	struct rx_look l;
+
+	rx_look(sk, c, &l);
+	return rx_look_total(&l);
+}
+
+bool socksplice_rx_is_readable(struct sock *sk)
+{
+	const struct socksplice_chan *c;
+	bool readable = false;
+	struct rx_look l;
+
+	rcu_read_lock();
+	c = socksplice_chan_get_rcu(sk);
+	if (c && rx_chan_is_live(c)) {
+		rx_look(sk, c, &l);
+		/* Without ring bytes TCP's own test has the answer. */
+		readable = l.ring && rx_look_total(&l) >= sock_rcvlowat(sk, 0, INT_MAX);
+	}
+	rcu_read_unlock();
+	return readable;
+}
+
+void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c)
+{
+	wait_queue_head_t *wq = sk_sleep(sk);
+	wait_queue_entry_t *w;
+	unsigned long irq;
+	int sleepers = 0;
+
+	if (likely(test_bit(CHAN_RX_READY, &c->flags)))
+		return;
+	if (c->tcp_readers)
+		return;
+	spin_lock_irqsave(&wq->lock, irq);
+	list_for_each_entry(w, &wq->head, entry)
+		sleepers += w->func == woken_wake_function;
+	spin_unlock_irqrestore(&wq->lock, irq);
+	if (sleepers <= c->sleepers)
+		set_bit(CHAN_RX_READY, &c->flags);
+}
+
+static void wake_writer(struct socksplice_chan *peer)
+{
+	struct socket_wq *wq;
+	struct sock *psk;
+
+	WRITE_ONCE(peer->want_space, 0);
+	rcu_read_lock();
+	psk = rcu_dereference(peer->sk);
+	if (psk) {
+		wq = rcu_dereference(psk->sk_wq);
+		if (skwq_has_sleeper(wq))
+			wake_up_interruptible_poll(&wq->wait, EPOLLOUT |
+						   EPOLLWRNORM | EPOLLWRBAND);
+	}
+	rcu_read_unlock();
+}
+
+void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n)
+{
+	struct socksplice_chan *peer = socksplice_chan_peer(c);
+
+	sock_owned_by_me(sk);
+	ring_consume(&peer->ring, n);
+	WRITE_ONCE(peer->progress, peer->progress + n);
+	sk_peek_offset_bwd(sk, n);
+	/* The tail before the look at the wish: pairs with tx_wait_space(). */
+	smp_mb();
+	if (READ_ONCE(peer->want_space) && ring_len(&peer->ring) <= peer->ring.size / 2)
+		wake_writer(peer);
+}
+
+/* Copies @n ring bytes from @off on. Like a fault in the middle of an skb on
+ * TCP, one here takes nothing.
+ */
+static int copy_ring(const struct ring *r, struct msghdr *msg, u32 off, u32 n)
+{
+	u32 done = 0;
+
+	while (done < n) {
+		u32 seg, got;
+		void *p = ring_read_seg(r, off + done, &seg);
+
+		seg = min(seg, n - done);
+		got = copy_to_iter(p, seg, &msg->msg_iter);
+		done += got;
+		if (got < seg) {
+			iov_iter_revert(&msg->msg_iter, done);
+			return -EFAULT;
+		}
+	}
+	return 0;
+}
+
+static ssize_t take_ring(struct sock *sk, struct socksplice_chan *c,
+			 struct msghdr *msg, size_t len, int flags)
+{
+	struct ring *r = &socksplice_chan_peer(c)->ring;
+	u32 want = min_t(size_t, len, r->size);
+	u32 n = min(want, ring_used(r, want));
+
+	if (!(flags & MSG_TRUNC) && copy_ring(r, msg, 0, n))
+		return -EFAULT;
+	socksplice_rx_consume(sk, c, n);
+	return n;
+}
+
+/* The urgent byte that stands last before the cap, when it is not in line: TCP
+ * would step over it without counting it, and read on past the cap.
+ */
+static void skip_urgent(struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	tcp_read_done(sk, 1);
+	if (tp->urg_data && after(tp->copied_seq, tp->urg_seq)) {
+		WRITE_ONCE(tp->urg_data, 0);
+		tcp_fast_path_check(sk);
+	}
+}
+
+static bool at_urgent_mark(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	return unlikely(tp->urg_data) && tp->urg_seq == tp->copied_seq;
+}
+
+u32 socksplice_rx_tcp_cap(struct sock *sk, struct socksplice_chan *c)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	struct rx_look l;
+
+	sock_owned_by_me(sk);
+	rx_look(sk, c, &l);
+	if (l.tcp && unlikely(tp->urg_data) &&
+	    !sock_flag(sk, SOCK_URGINLINE) && tp->urg_seq - tp->copied_seq < l.tcp) {
+		if (!--l.tcp)
+			skip_urgent(sk);
+	}
+	return l.tcp;
+}
+
+/* TCP's recvmsg, without the control message that would count the ring out. */
+static int base_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags)
+{
+	const bool quiet = tcp_sk(sk)->recvmsg_inq && !sock_flag(sk, SOCK_RCVTSTAMP) &&
+			   !READ_ONCE(sk->sk_tsflags);
+	void *control = msg->msg_control;
+	size_t controllen = msg->msg_controllen;
+	unsigned int msg_flags = msg->msg_flags;
+	int ret;
+
+	if (quiet)
+		msg->msg_controllen = 0;
+	ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_NULL);
+	if (quiet) {
+		msg->msg_control = control;
+		msg->msg_controllen = controllen;
+		msg->msg_flags = msg_flags;
+	}
+	return ret;
+}
+
+struct socksplice_chan *socksplice_rx_turn_wait(struct sock *sk)
+{
+	struct socksplice_chan *c, *peer;
+
+	while ((c = rx_chan(sk)) && unlikely(c->rx_between)) {
+		peer = socksplice_chan_hold(c);
+		release_sock(sk);
+		mutex_lock(&c->rx_mutex);
+		mutex_unlock(&c->rx_mutex);
+		lock_sock(sk);
+		socksplice_chan_put(c, peer);
+	}
+	return c;
+}
+
+void socksplice_rx_turn_take(struct sock *sk, struct socksplice_chan *c,
+			     struct rx_turn *turn)
+{
+	if (turn->c)
+		return;
+	turn->c = c;
+	turn->peer = socksplice_chan_hold(c);
+	release_sock(sk);
+	mutex_lock(&c->rx_mutex);
+	lock_sock(sk);
+	c->rx_between = true;
+}
+
+void socksplice_rx_turn_end(struct rx_turn *turn)
+{
+	if (!turn->c)
+		return;
+	turn->c->rx_between = false;
+	mutex_unlock(&turn->c->rx_mutex);
+	socksplice_chan_put(turn->c, turn->peer);
+	turn->c = NULL;
+}
+
+/*
+ * Reads what TCP holds before the ring. Drops the lock: @c may be detached on
+ * return, but @turn holds it. Returns the bytes read, 0 at the end of file,
+ * -EAGAIN if there is another look to be taken, or an error.
+ */
+static ssize_t take_tcp(struct sock *sk, struct socksplice_chan *c, struct rx_turn *turn,
+			struct msghdr *msg, size_t len, int flags)
+{
+	ssize_t n;
+	u32 cap;
+
+	socksplice_rx_turn_take(sk, c, turn);
+	if (rx_chan(sk) != c)
+		return -EAGAIN;
+	cap = socksplice_rx_tcp_cap(sk, c);
+	if (!cap)
+		return -EAGAIN;
+	release_sock(sk);
+	n = base_recvmsg(sk, msg, min_t(size_t, len, cap),
+			 (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+	lock_sock(sk);
+	if (n > 0)
+		WRITE_ONCE(turn->peer->progress, turn->peer->progress + n);
+	return n;
+}
+
+/* Copies from TCP's queue without taking, from sequence number @seq on. Steps
+ * over the urgent mark if nothing was @copied before, else stops there: -ENODATA.
+ */
+static ssize_t peek_tcp(struct sock *sk, struct msghdr *msg, u32 seq, u32 len,
+			int flags, bool copied)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	struct sk_buff *skb;
+	ssize_t done = 0;
+
+	skb_queue_walk(&sk->sk_receive_queue, skb) {
+		u32 off = seq - TCP_SKB_CB(skb)->seq;
+
+		while (off < skb->len && done < len) {
+			u32 n = min_t(u32, skb->len - off, len - done);
+			u32 urg = tp->urg_seq - seq;
+
+			if (unlikely(tp->urg_data) && urg < n) {
+				if (urg) {
+					n = urg;
+				} else if (copied || done) {
+					return done ? done : -ENODATA;
+				} else if (!sock_flag(sk, SOCK_URGINLINE)) {
+					seq++;
+					off++;
+					len--;
+					continue;
+				}
+			}
+			if (!(flags & MSG_TRUNC) &&
+			    skb_copy_datagram_msg(skb, off, msg, n))
+				return done ? done : -EFAULT;
+			seq += n;
+			off += n;
+			done += n;
+		}
+	}
+	return done;
+}
+
+/* MSG_PEEK: copies from the stream's byte @pos on, over all three parts. */
+static ssize_t peek(struct sock *sk, struct socksplice_chan *c, struct msghdr *msg,
+		    u32 pos, size_t len, int flags, bool copied)
+{
+	const struct ring *r = &socksplice_chan_peer(c)->ring;
+	u32 seq = tcp_sk(sk)->copied_seq;
+	struct rx_look l;
+	ssize_t n;
+	u32 take;
+
+	rx_look(sk, c, &l);
+	if (pos < l.tcp) {
+		take = min_t(size_t, len, l.tcp - pos);
+		return peek_tcp(sk, msg, seq + pos, take, flags, copied);
+	}
+	pos -= l.tcp;
+	if (pos < l.ring) {
+		take = min_t(size_t, len, l.ring - pos);
+		if (!(flags & MSG_TRUNC) && copy_ring(r, msg, pos, take))
+			return -EFAULT;
+		return take;
+	}
+	pos -= l.ring;
+	if (pos >= l.after)
+		return 0;
+	take = min_t(size_t, len, l.after - pos);
+	n = peek_tcp(sk, msg, seq + l.tcp + pos, take, flags, copied);
+	return n;
+}
+
+static bool rx_more(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
+{
+	return socksplice_rx_available(sk, c) > pos || READ_ONCE(sk->sk_err) ||
+	       (READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN) ||
+	       READ_ONCE(sk->sk_state) == TCP_CLOSE || sock_flag(sk, SOCK_DONE) ||
+	       test_bit(CHAN_RX_CLOSED, &c->flags);
+}
+
+/* Spins for the socket's SO_BUSY_POLL time, with the lock dropped. */
+static bool rx_spin(struct sock *sk, struct socksplice_chan *c, u32 pos)
+{
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	u64 budget = (u64)READ_ONCE(sk->sk_ll_usec) * NSEC_PER_USEC, end;
+	bool hit;
+
+	if (!budget)
+		return false;
+	release_sock(sk);
+	end = local_clock() + min_t(u64, budget, SOCKSPLICE_BUSY_POLL_MAX * NSEC_PER_USEC);
+	do {
+		hit = rx_more(sk, c, pos);
+		if (hit)
+			break;
+		cpu_relax();
+	} while (!need_resched() && !signal_pending(current) && local_clock() < end);
+	lock_sock(sk);
+	if (hit)
+		socksplice_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);
+	return hit;
+#else
+	return false;
+#endif
+}
+
+int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos)
+{
+	struct socksplice_chan *peer = socksplice_chan_hold(c);
+	DEFINE_WAIT_FUNC(wait, woken_wake_function);
+	int rc = 0;
+
+	if (!rx_spin(sk, c, pos)) {
+		c->sleepers++;
+		add_wait_queue(sk_sleep(sk), &wait);
+		sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+		/* On the queue before the look at the ring: pairs with
+		 * skwq_has_sleeper() in the writer's call of sk_data_ready. TCP
+		 * needs none, its writer holds our lock.
+		 */
+		smp_mb();
+		rc = sk_wait_event(sk, timeo, rx_more(sk, c, pos), &wait);
+		sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+		remove_wait_queue(sk_sleep(sk), &wait);
+		c->sleepers--;
+	}
+	socksplice_chan_put(c, peer);
+	return min(rc, 0);
+}
+
+int socksplice_rx_end(struct sock *sk, long timeo)
+{
+	if (sock_flag(sk, SOCK_DONE))
+		return 0;
+	if (sk->sk_err)
+		return sock_error(sk);
+	if (sk->sk_shutdown & RCV_SHUTDOWN)
+		return 0;
+	if (sk->sk_state == TCP_CLOSE)
+		return -ENOTCONN;
+	if (!timeo)
+		return -EAGAIN;
+	if (signal_pending(current))
+		return sock_intr_errno(timeo);
+	return 1;
+}
+
+static bool stop_short(const struct sock *sk, long timeo)
+{
+	return !timeo || sk->sk_err || sk->sk_state == TCP_CLOSE ||
+	       (sk->sk_shutdown & RCV_SHUTDOWN) || signal_pending(current);
+}
+
+/*
+ * Similar to tcp_recvmsg_locked(), whose order of tests it keeps. Returns
+ * -ENOTSUPP if the socket stopped being ours before anything was read. The
+ * caller ends the turn.
+ */
+static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
+			 struct msghdr *msg, size_t len, int flags)
+{
+	struct socksplice_chan *c = socksplice_rx_turn_wait(sk);
+	const int target = sock_rcvlowat(sk, flags & MSG_WAITALL, len);
+	long timeo = sock_rcvtimeo(sk, flags & MSG_DONTWAIT);
+	u32 peek_off = max(sk_peek_offset(sk, flags), 0);
+	ssize_t copied = 0, n;
+	struct rx_look l;
+
+	if (!c)
+		return -ENOTSUPP;
+	do {
+		rx_look(sk, c, &l);
+		if (flags & MSG_PEEK) {
+			n = peek(sk, c, msg, peek_off + copied, len - copied, flags, copied);
+			if (n > 0)
+				sk_peek_offset_fwd(sk, n);
+			else if (n == -ENODATA)
+				break;
+		} else if (l.tcp) {
+			if (copied && at_urgent_mark(sk))
+				break;
+			n = take_tcp(sk, c, turn, msg, len - copied, flags);
+			c = rx_chan(sk);
+			if (!n)
+				break;		/* the FIN */
+			if (n == -EAGAIN && !c)
+				return copied ? copied : -ENOTSUPP;
+			if (n == -EAGAIN) {
+				if (!signal_pending(current))
+					continue;
+				if (timeo)
+					n = sock_intr_errno(timeo);
+			}
+		} else if (l.ring) {
+			n = take_ring(sk, c, msg, len - copied, flags);
+		} else {
+			n = 0;
+		}
+
+		if (n < 0)
+			return copied ? copied : n;
+		copied += n;
+		if (!c)
+			break;
+		if (n || (!len && rx_look_total(&l)))
+			continue;
+
+		if (copied >= target)
+			break;
+		if (copied) {
+			if (stop_short(sk, timeo))
+				break;
+		} else {
+			n = socksplice_rx_end(sk, timeo);
+			if (n <= 0)
+				return n;
+		}
+		socksplice_rx_turn_end(turn);
+		n = socksplice_rx_wait(sk, c, &timeo, rx_look_total(&l));
+		if (n < 0)
+			return copied ? copied : n;
+		c = socksplice_rx_turn_wait(sk);
+		if (!c)
+			return copied ? copied : -ENOTSUPP;
+	} while (copied < len);
+	return copied;
+}
+
+static void put_inq(struct sock *sk, struct msghdr *msg, int inq)
+{
+	if (!inq && sock_flag(sk, SOCK_DONE))
+		inq = 1;	/* as tcp_inq_hint(): read on, for the end of file */
+	msg->msg_inq = inq;
+	if (tcp_sk(sk)->recvmsg_inq)
+		put_cmsg(msg, SOL_TCP, TCP_CM_INQ, sizeof(inq), &inq);
+}
+
+/* TCP's own, for a socket that is enrolled but not paired. It may sleep there as
+ * long as it likes, with our frame below: that holds the module.
+ */
+static int recvmsg_unpaired(struct sock *sk, struct socksplice_chan *c,
+			    struct msghdr *msg, size_t len,
+			    int flags COMPAT_ADDR_LEN_PARAM)
+{
+	struct socksplice_chan *peer = socksplice_chan_hold(c);
+	int ret;
+
+	__module_get(THIS_MODULE);	/* attached, so there is one */
+	c->tcp_readers++;
+	release_sock(sk);
+	ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+	lock_sock(sk);
+	c->tcp_readers--;
+	socksplice_chan_put(c, peer);
+	socksplice_proto_settle(sk);
+	module_put(THIS_MODULE);
+	return ret;
+}
+
+/* TCP's own, for a socket that stopped being ours while the call slept. If the
+ * module is about to go it waits for us, so a call that could sleep is entered
+ * again instead and finds TCP's function.
+ */
+static int recvmsg_pass(struct sock *sk, struct msghdr *msg, size_t len,
+			int flags COMPAT_ADDR_LEN_PARAM)
+{
+	bool held = try_module_get(THIS_MODULE);
+	int ret;
+
+	if (!held && !(flags & MSG_DONTWAIT) && socksplice_hook_restart())
+		return -ERESTARTNOINTR;
+	ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+	if (held)
+		module_put(THIS_MODULE);
+	return ret;
+}
+
+int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
+			  int flags COMPAT_ADDR_LEN_PARAM)
+{
+	struct rx_turn turn = {};
+	struct socksplice_chan *c;
+	ssize_t ret = -ENOTSUPP;
+	int inq = -1;
+
+	socksplice_enter();
+	if (flags & (MSG_ERRQUEUE | MSG_OOB)) {	/* these never sleep */
+		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+		goto leave;
+	}
+
+	lock_sock(sk);
+	c = rx_chan(sk);
+	if (c && !tcp_sk(sk)->repair) {
+		socksplice_rx_mark_ready(sk, c);
+		ret = rx_locked(sk, &turn, msg, len, flags);
+		socksplice_rx_turn_end(&turn);
+		c = rx_chan(sk);
+		if (ret >= 0 && c && (tcp_sk(sk)->recvmsg_inq || msg->msg_get_inq))
+			inq = socksplice_rx_available(sk, c);
+	} else {
+		c = socksplice_chan_get(sk);
+		if (c)
+			ret = recvmsg_unpaired(sk, c, msg, len, flags COMPAT_ADDR_LEN_ARG);
+	}
+	release_sock(sk);
+	if (inq >= 0)
+		put_inq(sk, msg, inq);
+	if (ret == -ENOTSUPP)
+		ret = recvmsg_pass(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+leave:
+	socksplice_leave();
+	return ret;
+}

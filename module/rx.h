@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef SOCKSPLICE_RX_H
+#define SOCKSPLICE_RX_H
+
+#include <net/sock.h>
+
+#include "compat/compat.h"
+
+struct socksplice_chan;
+
+/* struct proto.recvmsg of a socket that carries a chan. */
+int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
+			  int flags COMPAT_ADDR_LEN_PARAM);
+
+/* Bytes that recv(2) would find now, by ring and TCP together, as FIONREAD
+ * counts them. With the lock held exact, without it a snapshot.
+ */
+u32 socksplice_rx_available(const struct sock *sk, const struct socksplice_chan *c);
+
+/* struct proto.sock_is_readable. Called by tcp_poll() without the lock. */
+bool socksplice_rx_is_readable(struct sock *sk);
+
+/* Unread bytes in the ring towards @c that its reader could still reach.
+ * The socket is locked.
+ */
+u32 socksplice_rx_ring_unread(const struct sock *sk, const struct socksplice_chan *c);
+
+#endif /* SOCKSPLICE_RX_H */

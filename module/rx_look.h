@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What a reader may take now, in order. Shared by rx.c and splice.c.
+ */
+#ifndef SOCKSPLICE_RX_LOOK_H
+#define SOCKSPLICE_RX_LOOK_H
+
+#include <net/tcp.h>
+
+#include "chan.h"
+
+struct rx_look {
+	u32 tcp;	/* first, from TCP; a FIN counts as one */
+	u32 ring;	/* then, from the ring; 0 if it is out of reach */
+	u32 after;	/* then, from TCP; 0 while ring is */
+};
+
+static inline bool rx_chan_is_live(const struct socksplice_chan *c)
+{
+	return socksplice_chan_peer(c) && !test_bit(CHAN_SHADOW, &c->flags);
+}
+
+/* The chan of a locked socket if it is paired and moves data, else NULL. */
+static inline struct socksplice_chan *rx_chan(const struct sock *sk)
+{
+	struct socksplice_chan *c = socksplice_chan_get(sk);
+
+	return c && rx_chan_is_live(c) ? c : NULL;
+}
+
+/* Exact with the socket locked; without it a snapshot, good for a wake-up. */
+static inline void rx_look(const struct sock *sk, const struct socksplice_chan *c,
+			   struct rx_look *l)
+{
+	const struct socksplice_chan *peer = socksplice_chan_peer(c);
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 rcv_nxt = READ_ONCE(tp->rcv_nxt);
+	u32 copied, used;
+	s32 tcp, gap;
+
+	/* rcv_nxt before the ring: what TCP delivers later may be younger than
+	 * bytes that a ring seen empty here holds by then. Pairs with the
+	 * publish (barrier A of ring.h): the peer publishes before it hands TCP
+	 * anything younger.
+	 */
+	smp_rmb();
+	used = ring_len(&peer->ring);
+	copied = READ_ONCE(tp->copied_seq);
+	tcp = max_t(s32, rcv_nxt - copied, 0);
+	l->ring = 0;
+	l->after = 0;
+	if (!used) {
+		l->tcp = tcp;
+		return;
+	}
+	gap = max_t(s32, READ_ONCE(peer->seq) - copied, 0);
+	if (tcp < gap) {
+		l->tcp = tcp;
+		return;
+	}
+	l->tcp = gap;
+	l->ring = used;
+	l->after = tcp - gap;
+}
+
+static inline u32 rx_look_total(const struct rx_look *l)
+{
+	return l->tcp + l->ring + l->after;
+}
+
+/* rx.c */
+
+/* A reader that knows of the ring is here: the peer may use it. Not while some
+ * thread sleeps in TCP's own functions, from before the pairing: it would never
+ * notice bytes in the ring. Both kinds of sleeper are told by their wake
+ * function; those of poll and epoll use others. The socket is locked.
+ */
+void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c);
+
+/* Takes @n bytes off the ring and wakes a writer that waits for them. */
+void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n);
+
+/* A reader's turn, see rx.c; all with the socket locked.
+ * _wait	until nobody has one; returns rx_chan() then
+ * _take	unless this reader has it; drops the lock
+ * _end		if there is one
+ */
+struct rx_turn {
+	struct socksplice_chan *c, *peer;	/* held */
+};
+
+struct socksplice_chan *socksplice_rx_turn_wait(struct sock *sk);
+void socksplice_rx_turn_take(struct sock *sk, struct socksplice_chan *c,
+			     struct rx_turn *turn);
+void socksplice_rx_turn_end(struct rx_turn *turn);
+
+/* How many bytes may be read from TCP now. The reader has its turn. */
+u32 socksplice_rx_tcp_cap(struct sock *sk, struct socksplice_chan *c);
+
+/* Sleeps, after spinning, until there are more than @pos bytes or the end has
+ * come; similar to sk_wait_data(). Drops the lock: @c may be detached on
+ * return. -EPIPE after a disconnect.
+ */
+int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos);
+
+/* With nothing to read: what to return, or 1 to wait. */
+int socksplice_rx_end(struct sock *sk, long timeo);
+
+#endif /* SOCKSPLICE_RX_LOOK_H */

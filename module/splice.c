@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/net.h>
+#include <linux/pipe_fs_i.h>
+#include <linux/splice.h>
+#include <net/tcp.h>
+
+#include "chan.h"
+#include "hook.h"
+#include "inflight.h"
+#include "rx.h"
+#include "rx_look.h"
+#include "splice.h"
+
+bool socksplice_pair_owns(struct sock *sk)
+{
+	const struct socksplice_chan *c;
+	bool owns;
+
+	rcu_read_lock();
+	c = socksplice_chan_get_rcu(sk);
+	owns = c && rx_chan_is_live(c);
+	rcu_read_unlock();
+	return owns;
+}
+
+/* One page of ring bytes into the pipe; the ring gives them up only once the
+ * pipe has them. The socket is locked.
+ */
+static ssize_t ring_to_pipe(struct sock *sk, struct socksplice_chan *c,
+			    struct pipe_inode_info *pipe, size_t len)
+{
+	struct ring *r = &socksplice_chan_peer(c)->ring;
+	u32 want = min_t(size_t, len, PAGE_SIZE), n, done = 0;
+	struct pipe_buffer buf = { .ops = &nosteal_pipe_buf_ops };
+	ssize_t ret;
+
+	n = min(want, ring_used(r, want));
+	buf.page = alloc_page(GFP_USER | __GFP_ACCOUNT);
+	if (!buf.page)
+		return -ENOMEM;
+	while (done < n) {
+		u32 seg;
+		void *p = ring_read_seg(r, done, &seg);
+
+		seg = min(seg, n - done);
+		memcpy_to_page(buf.page, done, p, seg);
+		done += seg;
+	}
+	buf.len = n;
+	ret = add_to_pipe(pipe, &buf);	/* releases the page if it fails */
+	if (ret < 0)
+		return ret;
+	socksplice_rx_consume(sk, c, n);
+	return n;
+}
+
+/* As take_tcp() in rx.c, but -ENODATA asks for another look. */
+static ssize_t tcp_to_pipe(struct socket *sock, struct socksplice_chan *c,
+			   struct rx_turn *turn, loff_t *ppos,
+			   struct pipe_inode_info *pipe, size_t len, unsigned int flags)
+{
+	struct sock *sk = sock->sk;
+	ssize_t n;
+	u32 cap;
+
+	socksplice_rx_turn_take(sk, c, turn);
+	if (rx_chan(sk) != c)
+		return -ENODATA;
+	cap = socksplice_rx_tcp_cap(sk, c);
+	if (!cap)
+		return -ENODATA;
+	release_sock(sk);
+	/* There is something to read, so this does not sleep. */
+	n = socksplice_hook_orig(sock, ppos, pipe, min_t(size_t, len, cap), flags);
+	lock_sock(sk);
+	if (n > 0)
+		WRITE_ONCE(turn->peer->progress, turn->peer->progress + n);
+	return n;
+}
+
+ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
+				    struct pipe_inode_info *pipe, size_t len,
+				    unsigned int flags)
+{
+	struct sock *sk = sock->sk;
+	struct socksplice_chan *c;
+	struct rx_turn turn = {};
+	ssize_t spliced = 0, n = 0;
+	struct rx_look l;
+	long timeo;
+
+	if (unlikely(*ppos))
+		return -ESPIPE;
+
+	lock_sock(sk);
+	timeo = sock_rcvtimeo(sk, sock->file->f_flags & O_NONBLOCK);
+	c = socksplice_rx_turn_wait(sk);
+	if (c)
+		socksplice_rx_mark_ready(sk, c);
+	while (len && c) {
+		rx_look(sk, c, &l);
+		if (l.tcp) {
+			n = tcp_to_pipe(sock, c, &turn, ppos, pipe, len, flags);
+			c = rx_chan(sk);
+			if (n == -ENODATA) {
+				n = 0;
+				continue;
+			}
+		} else if (l.ring) {
+			n = ring_to_pipe(sk, c, pipe, len);
+		} else {
+			if (spliced)
+				break;
+			n = socksplice_rx_end(sk, timeo);
+			if (n <= 0)
+				break;
+			socksplice_rx_turn_end(&turn);
+			n = socksplice_rx_wait(sk, c, &timeo, 0);
+			if (n < 0)
+				break;
+			c = socksplice_rx_turn_wait(sk);
+			continue;
+		}
+		if (n <= 0)
+			break;
+		spliced += n;
+		len -= n;
+		if (!timeo && !l.ring)
+			break;
+	}
+	socksplice_rx_turn_end(&turn);
+	release_sock(sk);
+
+	if (spliced)
+		return spliced;
+	/* Not ours any more, before anything was read. */
+	if (!c && len && n != -EPIPE)
+		return socksplice_hook_pass(sock, ppos, pipe, len, flags);
+	return n;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef SOCKSPLICE_SPLICE_H
+#define SOCKSPLICE_SPLICE_H
+
+#include <linux/types.h>
+
+struct pipe_inode_info;
+struct sock;
+struct socket;
+
+/* True if splice(2) from @sk is ours to serve, because its peer may put bytes
+ * into a ring. No lock needed: once paired a socket stays so until nobody puts
+ * bytes into its ring any more.
+ */
+bool socksplice_pair_owns(struct sock *sk);
+
+/**
+ * socksplice_pair_splice_read - splice(2) from a paired socket into a pipe
+ *
+ * Similar to tcp_splice_read(). Bytes of the ring are copied to fresh pages,
+ * because the ring's own are written again; TCP's go the kernel's own way.
+ *
+ * Context: the pipe is locked, the socket is not; sleeps.
+ * Return: bytes moved, 0 at the end of file, or what tcp_splice_read() would.
+ */
+ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
+				    struct pipe_inode_info *pipe, size_t len,
+				    unsigned int flags);
+
+#endif /* SOCKSPLICE_SPLICE_H */

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Counters, shown by name through netlink. Per-CPU, so counting takes no lock;
+ * a sum taken while others count is exact for none of its instants, as with
+ * the kernel's own SNMP counters.
+ */
+#ifndef SOCKSPLICE_STATS_H
+#define SOCKSPLICE_STATS_H
+
+#include <linux/percpu.h>
+#include <linux/types.h>
+
+/* X(name): the order is the order of `socksplice stats show`. */
+#define SOCKSPLICE_STATS(X)						\
+	X(enrolled)		/* ends that a policy enrolled */	\
+	X(pairs_made)							\
+	X(pairs_ended)							\
+	X(shadow_matches)	/* pairs made in shadow mode */		\
+	X(park_expired)		/* enrolled, but the peer never was */	\
+	X(declined_off)		/* pairing is switched off */		\
+	X(declined_hook)	/* splice(2) would not see the ring */	\
+	X(declined_ulp)		/* kTLS, MPTCP or another ULP */	\
+	X(declined_psock)	/* in a sockmap, or sk_user_data set */	\
+	X(declined_kernel)	/* a kernel socket, or foreign callbacks */ \
+	X(declined_proto)	/* not TCP, or not its own struct proto */ \
+	X(declined_filter)	/* SO_ATTACH_FILTER, SO_ATTACH_BPF */	\
+	X(declined_repair)						\
+	X(declined_timestamps)						\
+	X(declined_pacing)						\
+	X(declined_ipsec)						\
+	X(declined_sequence)	/* no initial sequence numbers to go by */ \
+	X(declined_memory)						\
+	X(doubt_hash)		/* sequences mirror, flow hashes do not */ \
+	X(ring_bytes)							\
+	X(ring_messages)						\
+	X(tcp_bytes_startup)	/* the reader had not called recv yet */ \
+	X(tcp_bytes_spill)	/* the ring was full, or held spilled-over bytes */ \
+	X(tcp_bytes_special)	/* urgent, zerocopy, control messages */ \
+	X(tcp_bytes_memory)	/* no memory for a ring */		\
+	X(tcp_bytes_closed)	/* the ring was closed for good */	\
+	X(spills)							\
+	X(writer_waits)		/* blocking writers that waited for the reader */ \
+	X(busy_poll_hits)						\
+	X(probes_sent)		/* packets that ask whether the path works */ \
+	X(probes_lost)		/* ends that fell back to TCP for want of answers */ \
+	X(psock_splice_calls)						\
+	X(psock_splice_ref_bytes)					\
+	X(psock_splice_copy_bytes)
+
+enum socksplice_stat {
+#define X(name) SOCKSPLICE_STAT_##name,
+	SOCKSPLICE_STATS(X)
+#undef X
+	SOCKSPLICE_STAT_MAX,
+};
+
+struct socksplice_stats {
+	u64 v[SOCKSPLICE_STAT_MAX];
+};
+
+DECLARE_PER_CPU(struct socksplice_stats, socksplice_stats);
+
+static inline void socksplice_stat_add(enum socksplice_stat s, u64 n)
+{
+	this_cpu_add(socksplice_stats.v[s], n);
+}
+
+static inline void socksplice_stat_inc(enum socksplice_stat s)
+{
+	this_cpu_inc(socksplice_stats.v[s]);
+}
+
+const char *socksplice_stat_name(unsigned int i);
+u64 socksplice_stat_sum(unsigned int i);
+
+#endif /* SOCKSPLICE_STATS_H */

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Sending.
+ *
+ * The ring is a segment that is inserted into the byte stream at one sequence
+ * number, chan->seq. While it holds bytes, more may be appended only if TCP has
+ * sent nothing since (write_seq == seq); once it is empty it may be inserted
+ * anew, at what write_seq is then. So the sender may go back to TCP at any
+ * time, for a message or for ever, and the reader always knows the order:
+ * TCP up to seq, the ring, TCP from seq on.
+ *
+ * All of it happens under the sender's own socket lock, as in tcp_sendmsg(), so
+ * that state, errors, shutdown and write_seq stand still meanwhile, and a
+ * message is as whole among other threads' messages as it is on TCP. The
+ * reader's socket is never locked.
+ */
+#include <linux/module.h>
+#include <linux/sched/clock.h>
+#include <linux/sched/signal.h>
+#include <linux/uio.h>
+#include <linux/wait.h>
+#include <net/tcp.h>
+
+#include "chan.h"
+#include "compat/compat.h"
+#include "inflight.h"
+#include "kick.h"
+#include "proto.h"
+#include "stats.h"
+#include "tx.h"
+
+/* How long a blocking writer waits for a reader that takes nothing before it
+ * goes on over TCP, whose buffers hold more than the ring.
+ */
+#define SPILL_WAIT	max(HZ / 100, 2)
+
+#define SPIN_WAIT	(30 * NSEC_PER_USEC)
+
+/* Where bytes go: the ring, or TCP for the reason that is counted. */
+enum route {
+	ROUTE_RING = -1,
+	ROUTE_UNPAIRED = SOCKSPLICE_STAT_MAX,	/* TCP, and nothing to count */
+	ROUTE_STARTUP = SOCKSPLICE_STAT_tcp_bytes_startup,
+	ROUTE_SPILL = SOCKSPLICE_STAT_tcp_bytes_spill,
+	ROUTE_SPECIAL = SOCKSPLICE_STAT_tcp_bytes_special,
+	ROUTE_MEMORY = SOCKSPLICE_STAT_tcp_bytes_memory,
+	ROUTE_CLOSED = SOCKSPLICE_STAT_tcp_bytes_closed,
+};
+
+void socksplice_tx_wake_reader(struct socksplice_chan *peer)
+{
+	struct sock *psk;
+
+	rcu_read_lock();
+	psk = rcu_dereference(peer->sk);
+	if (psk)
+		peer->data_ready(psk);
+	rcu_read_unlock();
+}
+
+/* False if a consumer in the kernel took the peer's socket over: it reads below
+ * sk_prot, where it would never see the ring. Also if the reader has attached a
+ * filter since, or asked for timestamps, which bytes of a ring do not have; or
+ * if its TCP would answer data with a reset.
+ */
+static bool reader_is_ours(const struct socksplice_chan *peer)
+{
+	const struct sock *psk;
+	bool ours;
+
+	rcu_read_lock();
+	psk = rcu_dereference(peer->sk);
+	ours = psk && READ_ONCE(psk->sk_data_ready) == peer->data_ready &&
+	       !READ_ONCE(psk->sk_user_data) &&
+	       !rcu_access_pointer(psk->sk_filter) &&
+	       READ_ONCE(psk->sk_shutdown) != SHUTDOWN_MASK &&
+	       READ_ONCE(psk->sk_state) != TCP_CLOSE &&
+	       !READ_ONCE(psk->sk_tsflags) && !sock_flag(psk, SOCK_RCVTSTAMP);
+	rcu_read_unlock();
+	return ours;
+}
+
+static bool ring_is_empty(const struct socksplice_chan *c)
+{
+	return !ring_len(&c->ring);
+}
+
+/*
+ * Where the next bytes of @msg go. Opens the ring where it may be opened; may
+ * sleep, for memory, with the lock held.
+ */
+static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
+			   const struct msghdr *msg)
+{
+	struct socksplice_chan *peer = c ? socksplice_chan_peer(c) : NULL;
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	if (!peer || test_bit(CHAN_SHADOW, &c->flags))
+		return ROUTE_UNPAIRED;
+	if (test_bit(CHAN_TX_CLOSED, &c->flags) ||
+	    test_bit(CHAN_PATH_LOST, &c->flags) ||
+	    test_bit(CHAN_RX_CLOSED, &peer->flags))
+		return ROUTE_CLOSED;
+	/* TCP has the answer to all of these. */
+	if (!((1 << sk->sk_state) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT)) ||
+	    sk->sk_err || (sk->sk_shutdown & SEND_SHUTDOWN) || tp->repair)
+		return ROUTE_CLOSED;
+	if ((msg->msg_flags & (MSG_OOB | MSG_ZEROCOPY | MSG_FASTOPEN)) ||
+	    msg->msg_controllen || msg->msg_ubuf ||
+	    READ_ONCE(sk->sk_tsflags) || tp->tcp_tx_delay ||
+	    READ_ONCE(sk->sk_max_pacing_rate) != ~0UL)
+		return ROUTE_SPECIAL;
+	if (!test_bit(CHAN_RX_READY, &peer->flags))
+		return ROUTE_STARTUP;
+	if (!reader_is_ours(peer)) {
+		set_bit(CHAN_TX_CLOSED, &c->flags);
+		return ROUTE_CLOSED;
+	}
+	if (!c->ring.pages) {
+		if (c->ring_retry && time_before(jiffies, c->ring_retry))
+			return ROUTE_MEMORY;
+		if (!socksplice_chan_alloc_ring(sk, c)) {
+			c->ring_retry = (jiffies + HZ) | 1;
+			return ROUTE_MEMORY;
+		}
+	}
+	if (c->seq != tp->write_seq || c->spilled) {
+		if (!ring_is_empty(c))
+			return ROUTE_SPILL;
+		/* TCP holds bytes back, and only its next send would push them:
+		 * behind them the ring would wait. (Where packets are in
+		 * flight, their ACKs do it, unless the socket is corked.)
+		 */
+		if (tp->snd_nxt != tp->write_seq &&
+		    (!tp->packets_out || (tp->nonagle & TCP_NAGLE_CORK)))
+			return ROUTE_SPILL;
+		WRITE_ONCE(c->seq, tp->write_seq);
+		c->spilled = false;
+	}
+	return ROUTE_RING;
+}
+
+/*
+ * Appends up to a quarter of the ring and publishes it; the caller wakes the
+ * reader, before it sleeps or returns. Returns the number of bytes, 0 if the
+ * ring is full, or, with nothing taken,
+ *	-EFAULT	a byte could not be read from the sender's memory
+ *	-EPIPE	the reader closed its socket meanwhile: the bytes must go by TCP,
+ *		which answers with a reset
+ */
+static ssize_t tx_append(struct socksplice_chan *c, struct msghdr *msg)
+{
+	struct socksplice_chan *peer = socksplice_chan_peer(c);
+	/* In quarters, so that a reader that is awake copies while we do. */
+	size_t want = min_t(size_t, msg_data_left(msg), c->ring.size / 4);
+	u32 n = min_t(u32, want, ring_space(&c->ring, want));
+	u32 done = 0;
+
+	while (done < n) {
+		u32 seg, got;
+		void *p = ring_write_seg(&c->ring, done, &seg);
+
+		seg = min(seg, n - done);
+		got = copy_from_iter(p, seg, &msg->msg_iter);
+		done += got;
+		if (got < seg) {
+			iov_iter_revert(&msg->msg_iter, done);
+			return -EFAULT;
+		}
+	}
+	if (!done)
+		return 0;
+
+	ring_publish(&c->ring, done);
+	/* Head before RX_CLOSED: pairs with the barrier in proto_close(). Either
+	 * we see that the reader is gone, or it sees unread bytes and resets.
+	 */
+	smp_mb();
+	if (unlikely(test_bit(CHAN_RX_CLOSED, &peer->flags))) {
+		u32 left;
+
+		/* Its last take came before RX_CLOSED, so the tail is final. */
+		smp_rmb();
+		left = min(ring_len(&c->ring), done);
+		ring_retract(&c->ring, left);
+		iov_iter_revert(&msg->msg_iter, left);
+		done -= left;
+		if (!done)
+			return -EPIPE;
+	}
+	c->ring_bytes += done;
+	socksplice_stat_add(SOCKSPLICE_STAT_ring_bytes, done);
+	return done;
+}
+
+static bool tx_space_or_end(struct sock *sk, struct socksplice_chan *c,
+			    struct socksplice_chan *peer)
+{
+	return ring_len(&c->ring) <= c->ring.size / 2 || READ_ONCE(sk->sk_err) ||
+	       (READ_ONCE(sk->sk_shutdown) & SEND_SHUTDOWN) ||
+	       test_bit(CHAN_RX_CLOSED, &peer->flags) ||
+	       test_bit(CHAN_TX_CLOSED, &c->flags);
+}
+
+/* The reader usually runs, on another CPU, and half a ring is a matter of
+ * microseconds: look for that long before sleeping, as a mutex does for its
+ * owner. With the lock dropped.
+ */
+static bool tx_spin_space(struct sock *sk, struct socksplice_chan *c,
+			  struct socksplice_chan *peer)
+{
+	bool space = false;
+	u64 end;
+
+	if (num_online_cpus() == 1)
+		return false;
+	release_sock(sk);
+	end = local_clock() + SPIN_WAIT;
+	while (!need_resched() && !signal_pending(current) && local_clock() < end) {
+		space = tx_space_or_end(sk, c, peer);
+		if (space)
+			break;
+		cpu_relax();
+	}
+	lock_sock(sk);
+	return space;
+}
+
+/*
+ * A blocking writer with a full ring waits for its reader, similar to
+ * sk_stream_wait_memory(), as long as the reader takes a good part of the ring
+ * every now and then. True if it is worth another look at the ring, false if
+ * TCP has to take over. Shortens *@timeo by the time spent. Drops the lock: @c
+ * may be detached on return.
+ */
+static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *timeo)
+{
+	struct socksplice_chan *peer = socksplice_chan_hold(c);
+	DEFINE_WAIT_FUNC(wait, woken_wake_function);
+	bool again = true;
+
+	if (tx_spin_space(sk, c, peer))
+		goto put;
+	socksplice_stat_inc(SOCKSPLICE_STAT_writer_waits);
+	c->sleepers++;
+	add_wait_queue(sk_sleep(sk), &wait);
+	while (again) {
+		u32 progress = READ_ONCE(c->progress);
+		long slice = min_t(long, *timeo, SPILL_WAIT), t = slice;
+
+		do {
+			WRITE_ONCE(c->want_space, 1);
+			/* The wish before the look at the tail: pairs with the
+			 * barrier in socksplice_rx_consume().
+			 */
+			smp_mb();
+			if (sk_wait_event(sk, &t, tx_space_or_end(sk, c, peer), &wait))
+				break;
+		} while (t && !signal_pending(current));
+		if (*timeo != MAX_SCHEDULE_TIMEOUT)
+			*timeo -= slice - t;
+		if (t && !signal_pending(current))
+			break;
+		again = *timeo && !signal_pending(current) &&
+			READ_ONCE(c->progress) - progress >= c->ring.size / 8;
+	}
+	remove_wait_queue(sk_sleep(sk), &wait);
+	c->sleepers--;
+	WRITE_ONCE(c->want_space, 0);
+put:
+	socksplice_chan_put(c, peer);
+	return again;
+}
+
+/* TCP's own sendmsg. It may sleep for memory as long as it likes, with our frame
+ * below: that holds the module, whatever becomes of the chan.
+ */
+static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_flags)
+{
+	struct socksplice_chan *c = socksplice_chan_get(sk), *peer;
+	const unsigned int flags = msg->msg_flags;
+	ssize_t ret;
+
+	if (c) {
+		__module_get(THIS_MODULE);	/* attached, so there is one */
+		peer = socksplice_chan_hold(c);
+		c->sleepers++;
+	}
+	msg->msg_flags |= more_flags;
+	ret = tcp_sendmsg_locked(sk, msg, msg_data_left(msg));
+	msg->msg_flags = flags;
+	if (c) {
+		c->sleepers--;
+		socksplice_chan_put(c, peer);
+		module_put(THIS_MODULE);
+	}
+	return ret;
+}
+
+/*
+ * What TCP would do with the rest of a message of which @copied bytes are
+ * queued already: an error that stops it is kept for the next call, and raises
+ * no signal in this one.
+ */
+static ssize_t tx_tcp_rest(struct sock *sk, struct msghdr *msg, unsigned int more_flags)
+{
+	ssize_t ret;
+
+	if (sk->sk_err || (sk->sk_shutdown & SEND_SHUTDOWN))
+		return 0;
+	ret = tx_tcp(sk, msg, more_flags | MSG_NOSIGNAL);
+	if (ret >= 0)
+		return ret;
+	switch (ret) {
+	case -EAGAIN:
+	case -EINTR:
+	case -ERESTARTSYS:
+	case -EFAULT:
+	case -ENOMEM:
+	case -EPIPE:
+		break;
+	default:	/* sk_stream_error() consumed it */
+		if (!sk->sk_err)
+			WRITE_ONCE(sk->sk_err, -ret);
+	}
+	return 0;
+}
+
+static void sent_by_tcp(struct sock *sk, enum route why, ssize_t n)
+{
+	struct socksplice_chan *c = socksplice_chan_get(sk);
+
+	if (n <= 0 || why == ROUTE_UNPAIRED)
+		return;
+	socksplice_stat_add((enum socksplice_stat)why, n);
+	if (!c)
+		return;
+	c->tcp_bytes += n;
+	c->tcp_msgs++;
+	socksplice_kick_reader(sk, c);
+}
+
+int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
+{
+	unsigned int more_flags = 0;
+	struct socksplice_chan *c;
+	enum route route = ROUTE_UNPAIRED;
+	ssize_t copied = 0, n;
+	long timeo;
+
+	socksplice_enter();
+	lock_sock(sk);
+	timeo = sock_sndtimeo(sk, msg->msg_flags & MSG_DONTWAIT);
+	while (msg_data_left(msg)) {
+		c = socksplice_chan_get(sk);
+		route = tx_route(sk, c, msg);
+		if (route != ROUTE_RING)
+			break;
+		n = tx_append(c, msg);
+		if (n == -EPIPE) {
+			route = ROUTE_CLOSED;
+			break;
+		}
+		if (n < 0) {
+			if (copied)
+				socksplice_tx_wake_reader(socksplice_chan_peer(c));
+			else
+				copied = n;
+			goto out;
+		}
+		copied += n;
+		/* A reader that sleeps is woken for a whole message, or for half
+		 * a ring of it: each wake-up costs more than such a copy.
+		 */
+		if (!msg_data_left(msg) || ring_len(&c->ring) >= c->ring.size / 2)
+			socksplice_tx_wake_reader(socksplice_chan_peer(c));
+		if (!msg_data_left(msg)) {
+			c->ring_msgs++;
+			socksplice_stat_inc(SOCKSPLICE_STAT_ring_messages);
+			goto out;
+		}
+		if (n)
+			continue;
+		if (timeo && tx_wait_space(sk, c, &timeo))
+			continue;
+		if (!timeo)
+			more_flags = MSG_DONTWAIT;	/* all of SO_SNDTIMEO is gone */
+		c = socksplice_chan_get(sk);
+		if (c && !c->spilled) {
+			c->spilled = true;
+			socksplice_stat_inc(SOCKSPLICE_STAT_spills);
+		}
+		route = ROUTE_SPILL;
+		break;
+	}
+
+	if (copied > 0) {
+		/* Reconnected meanwhile, it may be enrolled anew and unpaired. */
+		c = socksplice_chan_get(sk);
+		if (c && socksplice_chan_peer(c))
+			socksplice_tx_wake_reader(socksplice_chan_peer(c));
+		n = tx_tcp_rest(sk, msg, more_flags);
+		sent_by_tcp(sk, route, n);
+		copied += n;
+	} else {
+		copied = tx_tcp(sk, msg, more_flags);
+		sent_by_tcp(sk, route, copied);
+	}
+	socksplice_proto_settle(sk);
+out:
+	release_sock(sk);
+	socksplice_leave();
+	return copied;
+}

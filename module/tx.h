@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef SOCKSPLICE_TX_H
+#define SOCKSPLICE_TX_H
+
+#include <net/sock.h>
+
+struct socksplice_chan;
+
+/* struct proto.sendmsg of a socket that carries a chan. */
+int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size);
+
+/* Wakes the reader at the other end of @c, as TCP's arrival of data would. */
+void socksplice_tx_wake_reader(struct socksplice_chan *peer);
+
+#endif /* SOCKSPLICE_TX_H */

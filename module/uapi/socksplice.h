@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * What socksplice.ko shows to user space and to BPF programs: the
+ * generic-netlink family, its attributes, and the options of the kfuncs.
+ *
+ * Numbers here are ABI: append, never renumber.
+ */
+#ifndef _UAPI_SOCKSPLICE_H
+#define _UAPI_SOCKSPLICE_H
+
+#include <linux/types.h>
+
+#define SOCKSPLICE_GENL_NAME	"socksplice"
+#define SOCKSPLICE_GENL_VERSION	1
+
+/*
+ * Commands. Every one needs CAP_NET_ADMIN in the initial user namespace
+ * (GENL_ADMIN_PERM), because the answers name the connections of every
+ * network namespace.
+ *
+ * STATUS_GET	do	-> SOCKSPLICE_A_STATUS_*, one message
+ * STATS_GET	dump	-> one message per counter: STAT_NAME, STAT_VALUE
+ * PAIR_GET	dump	-> one message per live pair, SOCKSPLICE_A_PAIR_*
+ * STATUS_SET	do	<- STATUS_PAIRING and/or STATUS_SPLICE (u8 0 or 1):
+ *			   new connections are paired or not; splice(2) on
+ *			   sockmap sockets is served or not. Live pairs stay.
+ */
+enum {
+	SOCKSPLICE_CMD_UNSPEC,
+	SOCKSPLICE_CMD_STATUS_GET,
+	SOCKSPLICE_CMD_STATS_GET,
+	SOCKSPLICE_CMD_PAIR_GET,
+	SOCKSPLICE_CMD_STATUS_SET,
+	__SOCKSPLICE_CMD_MAX,
+};
+#define SOCKSPLICE_CMD_MAX (__SOCKSPLICE_CMD_MAX - 1)
+
+enum {
+	SOCKSPLICE_A_UNSPEC,
+	SOCKSPLICE_A_PAD,
+
+	SOCKSPLICE_A_STATUS_VERSION,	/* string: the module's version */
+	SOCKSPLICE_A_STATUS_BTF,	/* u8: 1 if BPF can call the kfuncs */
+	SOCKSPLICE_A_STATUS_SOCKOPS,	/* u8: 1 if sock_ops programs may, too */
+	SOCKSPLICE_A_STATUS_HOOK,	/* s32: 0, or why splice(2) is not hooked (-errno) */
+	SOCKSPLICE_A_STATUS_PAIRING,	/* u8: 1 = new connections are paired */
+	SOCKSPLICE_A_STATUS_SHADOW,	/* u8: 1 = match and count, move no data */
+	SOCKSPLICE_A_STATUS_ENROLL_ALL,	/* u8: 1 = every TCP socket is enrolled */
+	SOCKSPLICE_A_STATUS_SPLICE,	/* u8: 1 = splice(2) on sockmap sockets is served */
+	SOCKSPLICE_A_STATUS_RING_SIZE,	/* u32: default bytes per direction */
+
+	SOCKSPLICE_A_STAT_NAME,		/* string, for example "declined_ulp" */
+	SOCKSPLICE_A_STAT_VALUE,	/* u64 */
+
+	SOCKSPLICE_A_PAIR_ID,		/* u32: unique among the live pairs */
+	SOCKSPLICE_A_PAIR_AGE_MS,	/* u64: since the handshake */
+	SOCKSPLICE_A_PAIR_END,		/* nested SOCKSPLICE_A_END_*; two of them:
+					 * first the active opener's, then the other's
+					 */
+
+	SOCKSPLICE_A_END_FAMILY,	/* u16: AF_INET or AF_INET6 */
+	SOCKSPLICE_A_END_SADDR,		/* binary, 4 or 16 bytes: own address */
+	SOCKSPLICE_A_END_DADDR,		/* binary: the peer's, as this end sees it */
+	SOCKSPLICE_A_END_SPORT,		/* u16, host order */
+	SOCKSPLICE_A_END_DPORT,		/* u16, host order */
+	SOCKSPLICE_A_END_NETNS,		/* u32: inode number of the namespace */
+	SOCKSPLICE_A_END_COOKIE,	/* u64: as SO_COOKIE; 0 if nobody asked for it, or closed */
+	SOCKSPLICE_A_END_TX_RING_BYTES,	/* u64: sent by this end through the ring */
+	SOCKSPLICE_A_END_TX_RING_MSGS,	/* u64 */
+	SOCKSPLICE_A_END_TX_TCP_BYTES,	/* u64: sent by this end through TCP */
+	SOCKSPLICE_A_END_TX_TCP_MSGS,	/* u64 */
+	SOCKSPLICE_A_END_RING_SIZE,	/* u32: bytes this end's tx ring can hold */
+	SOCKSPLICE_A_END_RING_MEM,	/* u32: bytes allocated for it now */
+	SOCKSPLICE_A_END_RING_QUEUED,	/* u32: bytes in it that the reader has not read */
+	SOCKSPLICE_A_END_CLOSED,	/* u8: 1 if this end's socket is gone */
+
+	__SOCKSPLICE_A_MAX,
+};
+#define SOCKSPLICE_A_MAX (__SOCKSPLICE_A_MAX - 1)
+
+#define SOCKSPLICE_RING_SIZE_MIN	(1U << 12)
+#define SOCKSPLICE_RING_SIZE_MAX	(1U << 20)
+#define SOCKSPLICE_RING_SIZE_DEFAULT	(1U << 16)
+#define SOCKSPLICE_BUSY_POLL_MAX	1000U	/* µs */
+
+/**
+ * struct socksplice_pair_opts - options of bpf_sock_splice_pair()
+ * @ring_size: bytes of the ring that this end sends into. A power of two from
+ *	SOCKSPLICE_RING_SIZE_MIN to _MAX, or 0 for the default.
+ * @busy_poll_usec: how long this end's reader spins before it sleeps, in µs,
+ *	0 to SOCKSPLICE_BUSY_POLL_MAX. Written to the socket as SO_BUSY_POLL
+ *	would; 0 leaves the socket's own value.
+ * @flags: must be 0.
+ * @reserved: must be 0.
+ */
+struct socksplice_pair_opts {
+	__u32 ring_size;
+	__u32 busy_poll_usec;
+	__u32 flags;
+	__u32 reserved;
+};
+
+#endif /* _UAPI_SOCKSPLICE_H */

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Edge-triggered epoll: each arrival is an edge, and so is each return of
+ * space to a sender that met EAGAIN.
+ */
+#include "behave.h"
+
+#include <sys/epoll.h>
+
+static int ep_add(int fd, uint32_t events)
+{
+	struct epoll_event ev = { .events = events | EPOLLET, .data.fd = fd };
+	int ep = MUST(epoll_create1(0));
+
+	MUST(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev));
+	return ep;
+}
+
+static void edge(int ep, int timeout)
+{
+	struct epoll_event ev = { };
+
+	where("epoll_wait(%d)", timeout);
+	if (say_ret("epoll_wait", epoll_wait(ep, &ev, 1, timeout)) > 0)
+		say_poll("event", ev.events);
+}
+
+static void every_arrival_is_an_edge(void)
+{
+	struct conn k;
+	char b[64];
+	int ep;
+
+	conn_start(&k);
+	ep = ep_add(k.b, EPOLLIN);
+	edge(ep, 0);
+	for (int i = 1; i <= 4; i++) {
+		SAY(send(k.a, "x", 1, 0));
+		arrive(k.b, i);
+		edge(ep, -1);
+		edge(ep, 0);
+	}
+	SAY(recv(k.b, b, 2, 0));
+	edge(ep, 0);
+	SAY(send(k.a, "y", 1, 0));
+	arrive(k.b, 3);
+	edge(ep, -1);
+	SAY_BUF(recv(k.b, b, 64, 0), b);
+	SAY(recv(k.b, b, 64, MSG_DONTWAIT));
+	SAY(send(k.a, "z", 1, 0));
+	edge(ep, -1);
+	conn_end(&k);
+}
+
+static void in_and_out(void)
+{
+	struct conn k;
+	char b[8];
+	int ep;
+
+	conn_start(&k);
+	ep = ep_add(k.b, EPOLLIN | EPOLLOUT | EPOLLRDHUP);
+	edge(ep, 0);
+	edge(ep, 0);
+	SAY(send(k.a, "x", 1, 0));
+	arrive(k.b, 1);
+	edge(ep, -1);
+	SAY(recv(k.b, b, 8, 0));
+	edge(ep, 0);
+	SAY(shutdown(k.a, SHUT_WR));
+	edge(ep, -1);
+	conn_end(&k);
+}
+
+static void space_is_an_edge(void)
+{
+	uint64_t out = 0, in = 0;
+	struct conn k;
+	int ep;
+
+	conn_start(&k);
+	ep = ep_add(k.a, EPOLLOUT);
+	edge(ep, 0);
+	for (int i = 0; i < 3; i++) {
+		send_until_eagain(k.a, &out, 64 * MIB);
+		recv_pattern(k.b, out - in, &in);
+		edge(ep, -1);
+		say("sent %ld", send_pattern(k.a, 100, &out, MSG_DONTWAIT));
+	}
+	conn_end(&k);
+}
+
+static void fin_is_an_edge(void)
+{
+	struct conn k;
+	char b[8];
+	int ep;
+
+	conn_start(&k);
+	ep = ep_add(k.b, EPOLLIN | EPOLLRDHUP);
+	SAY(send(k.a, "abc", 3, 0));
+	arrive(k.b, 3);
+	edge(ep, -1);
+	SAY(shutdown(k.a, SHUT_WR));
+	arrive_fin(k.b);
+	edge(ep, -1);
+	SAY_BUF(recv(k.b, b, 8, 0), b);
+	SAY(recv(k.b, b, 8, 0));
+	conn_end(&k);
+}
+
+static void reset_is_an_edge(void)
+{
+	struct conn k;
+	char b[8];
+	int ep;
+
+	conn_start(&k);
+	ep = ep_add(k.b, EPOLLIN | EPOLLRDHUP);
+	SAY(send(k.a, "abc", 3, 0));
+	arrive(k.b, 3);
+	edge(ep, -1);
+	conn_proof(&k);
+	reset_on_close(k.a);
+	SAY(close(k.a));
+	arrive_err(k.b);
+	edge(ep, -1);
+	SAY_BUF(recv(k.b, b, 8, 0), b);
+	SAY(recv(k.b, b, 8, 0));
+	SAY(recv(k.b, b, 8, 0));
+}
+
+/* An event loop as servers write it. */
+struct looper {
+	int fd, ep;
+	uint64_t in, out, rng;
+	uint64_t owed;		/* bytes of a reply not yet sent */
+	bool damaged;
+	uint64_t goal;		/* bytes to receive */
+	bool starts;
+};
+
+static void looper_send(struct looper *l)
+{
+	static const size_t max = 64 * KIB;
+
+	while (l->owed) {
+		long r = send_pattern(l->fd, l->owed < max ? l->owed : max, &l->out,
+				      MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (r <= 0)
+			return;
+		l->owed -= r;
+	}
+}
+
+static void looper_recv(struct looper *l)
+{
+	char b[20000];
+	long r;
+
+	while ((r = recv(l->fd, b, sizeof(b), MSG_DONTWAIT)) > 0) {
+		if (!is_pattern(b, r, l->in))
+			l->damaged = true;
+		l->in += r;
+		l->owed += r;
+	}
+}
+
+static void *looper_run(void *arg)
+{
+	struct looper *l = arg;
+	struct epoll_event ev;
+
+	if (l->starts)
+		l->owed = l->goal / 16;
+	looper_send(l);
+	while (l->in < l->goal && !l->damaged) {
+		if (epoll_wait(l->ep, &ev, 1, -1) < 1)
+			break;
+		looper_recv(l);
+		if (l->out + l->owed > l->goal)
+			l->owed = l->goal - l->out;
+		looper_send(l);
+	}
+	while (l->out < l->goal && !l->damaged) {
+		l->owed = l->goal - l->out;
+		looper_send(l);
+		if (l->owed)
+			epoll_wait(l->ep, &ev, 1, -1);
+	}
+	return NULL;
+}
+
+/* Two edge-triggered loops echo what they get: one lost edge and it hangs. */
+static void event_loops(void)
+{
+	struct looper l[2] = { { .goal = 8 * MIB, .starts = true }, { .goal = 8 * MIB } };
+	pthread_t t[2];
+	struct conn k;
+
+	conn_start(&k);
+	for (int i = 0; i < 2; i++) {
+		l[i].fd = i ? k.b : k.a;
+		l[i].ep = ep_add(l[i].fd, EPOLLIN | EPOLLOUT);
+	}
+	where("two event loops");
+	for (int i = 0; i < 2; i++)
+		pthread_create(&t[i], NULL, looper_run, &l[i]);
+	for (int i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	for (int i = 0; i < 2; i++)
+		say("loop %d: in %llu out %llu damaged %d", i, (unsigned long long)l[i].in,
+		    (unsigned long long)l[i].out, l[i].damaged);
+	conn_end(&k);
+}
+
+const struct bcase edge_cases[] = {
+	CASE(every_arrival_is_an_edge), CASE(in_and_out), CASE(space_is_an_edge),
+	CASE(fin_is_an_edge), CASE(reset_is_an_edge), CASE(event_loops),
+	{ }
+};

@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The runner: each case in a forked child, once on plain TCP and once paired,
+ * under a watchdog; compares the two transcripts and demands the ring bytes.
+ */
+#include "behave.h"
+
+#include <dirent.h>
+#include <fnmatch.h>
+#include <getopt.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <time.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "netns.h"
+
+#define PARAM "/sys/module/socksplice/parameters/enroll_all"
+
+struct shared {
+	int done, failed, skipped;
+	char why[512];
+	char where[256];
+	int proofs, pairs;
+	uint64_t ring, tcp;
+	uint32_t len;
+	char text[1 << 17];
+};
+
+struct env env;
+static struct shared *sh;
+static int timeout_s = 30;
+static bool verbose, no_swap;
+static unsigned int n_ok, n_bad, n_skip;
+
+static const struct bcase *const topics[] = {
+	io_cases, ready_cases, edge_cases, wait_cases, flags_cases, urgent_cases, cmsg_cases,
+	fault_cases, share_cases, shut_cases, close_cases, splice_cases, uring_cases,
+	start_cases, bulk_cases, later_cases,
+};
+static const char *const topic_names[] = {
+	"io", "ready", "edge", "wait", "flags", "urgent", "cmsg", "fault", "share", "shut",
+	"close", "splice", "uring", "start", "bulk", "later",
+};
+
+void say(const char *fmt, ...)
+{
+	char line[1024];
+	va_list ap;
+	uint32_t at;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
+	va_end(ap);
+	if (n > (int)sizeof(line) - 2)
+		n = sizeof(line) - 2;
+	line[n++] = '\n';
+	at = __atomic_fetch_add(&sh->len, n, __ATOMIC_SEQ_CST);
+	if (at + n < sizeof(sh->text))
+		memcpy(sh->text + at, line, n);
+}
+
+void where(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(sh->where, sizeof(sh->where), fmt, ap);
+	va_end(ap);
+}
+
+static void verdict(int *flag, const char *fmt, va_list ap)
+{
+	if (!__atomic_exchange_n(flag, 1, __ATOMIC_SEQ_CST))
+		vsnprintf(sh->why, sizeof(sh->why), fmt, ap);
+}
+
+void fail(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	verdict(&sh->failed, fmt, ap);
+	va_end(ap);
+	_exit(3);
+}
+
+void skip(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	verdict(&sh->skipped, fmt, ap);
+	va_end(ap);
+	_exit(4);
+}
+
+long say_ret(const char *what, long ret)
+{
+	int err = errno;
+
+	if (ret == -1)
+		say("%s = -1 %s", what, strerrorname_np(err));
+	else
+		say("%s = %ld", what, ret);
+	errno = err;
+	return ret;
+}
+
+long say_ret_or(const char *what, long ret, int err, const char *why)
+{
+	if (ret >= 0 || errno == err)
+		say("%s = done, or %s: %s", what, strerrorname_np(err), why);
+	else
+		say_ret(what, ret);
+	return ret;
+}
+
+long say_bytes(const char *what, long ret, const void *buf)
+{
+	const unsigned char *p = buf;
+	char text[200];
+	int n = 0, err = errno;
+
+	if (ret <= 0) {
+		errno = err;
+		return say_ret(what, ret);
+	}
+	if (ret > 40) {
+		say("%s = %ld, sum %016llx", what, ret, (unsigned long long)sum(buf, ret));
+		return ret;
+	}
+	for (long i = 0; i < ret; i++)
+		n += sprintf(text + n, p[i] >= ' ' && p[i] < 127 ? "%c" : "\\%02x", p[i]);
+	say("%s = %ld \"%s\"", what, ret, text);
+	return ret;
+}
+
+void say_poll(const char *what, int revents)
+{
+	static const struct { int bit; const char *name; } bits[] = {
+		{ POLLIN, "IN" }, { POLLPRI, "PRI" }, { POLLOUT, "OUT" }, { POLLERR, "ERR" },
+		{ POLLHUP, "HUP" }, { POLLNVAL, "NVAL" }, { POLLRDNORM, "RDNORM" },
+		{ POLLRDBAND, "RDBAND" }, { POLLWRNORM, "WRNORM" }, { POLLWRBAND, "WRBAND" },
+		{ POLLRDHUP, "RDHUP" },
+	};
+	char text[128] = "";
+
+	for (size_t i = 0; i < ARRAY_SIZE(bits); i++) {
+		if (revents & bits[i].bit) {
+			strcat(text, " ");
+			strcat(text, bits[i].name);
+		}
+	}
+	say("%s:%s", what, *text ? text : " nothing");
+}
+
+const char *sig_name(int sig)
+{
+	return sig > 0 && sig < 32 ? sigabbrev_np(sig) : sig >= SIGRTMIN ? "RT" : "none";
+}
+
+void proof_record(bool found, uint64_t ring, uint64_t tcp)
+{
+	sh->proofs++;
+	sh->pairs += found;
+	sh->ring += ring;
+	sh->tcp += tcp;
+}
+
+static void enroll(bool on)
+{
+	int fd = open(PARAM, O_WRONLY);
+
+	if (fd < 0 || write(fd, on ? "1" : "0", 1) != 1) {
+		fprintf(stderr, "behave: cannot write %s: %s\n", PARAM, strerror(errno));
+		exit(2);
+	}
+	close(fd);
+}
+
+/* Prints one file of every thread of @pid: where a hung case sleeps. */
+static void show_stuck(int pid)
+{
+	char path[300], line[512];
+	struct dirent *d;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	dir = opendir(path);
+	while (dir && (d = readdir(dir))) {
+		static const char *const files[] = { "syscall", "stack" };
+
+		if (d->d_name[0] == '.')
+			continue;
+		for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+			FILE *f;
+
+			snprintf(path, sizeof(path), "/proc/%d/task/%s/%s", pid, d->d_name,
+				 files[i]);
+			f = fopen(path, "r");
+			while (f && fgets(line, sizeof(line), f))
+				printf("#   thread %s %s: %s", d->d_name, files[i], line);
+			if (f)
+				fclose(f);
+		}
+	}
+	if (dir)
+		closedir(dir);
+}
+
+/* Runs the case in a child. Returns NULL, or why it went wrong. */
+static const char *run_once(const struct bcase *bc, char *msg, size_t msglen)
+{
+	sigset_t chld;
+	struct timespec ts = { .tv_sec = timeout_s };
+	int pid, status, hung = 0;
+
+	memset(sh, 0, sizeof(*sh));
+	sigemptyset(&chld);
+	sigaddset(&chld, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &chld, NULL);
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		setpgid(0, 0);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		sigprocmask(SIG_UNBLOCK, &chld, NULL);
+		bc->run();
+		sh->done = 1;
+		_exit(0);
+	}
+	setpgid(pid, pid);
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		if (sigtimedwait(&chld, NULL, &ts) < 0 && errno == EAGAIN) {
+			hung = 1;
+			show_stuck(pid);
+			kill(-pid, SIGKILL);
+			waitpid(pid, &status, 0);
+			break;
+		}
+	}
+	kill(-pid, SIGKILL);	/* children that the case left behind */
+	if (sh->skipped)
+		return NULL;
+	if (hung) {
+		snprintf(msg, msglen, "hung in \"%s\"", sh->where);
+		return msg;
+	}
+	if (sh->failed)
+		return memcpy(msg, sh->why, sizeof(sh->why));
+	if (WIFSIGNALED(status)) {
+		snprintf(msg, msglen, "died by SIG%s in \"%s\"", sig_name(WTERMSIG(status)),
+			 sh->where);
+		return msg;
+	}
+	if (!sh->done) {
+		snprintf(msg, msglen, "ended early in \"%s\"", sh->where);
+		return msg;
+	}
+	return NULL;
+}
+
+static const char *proof_wrong(const struct bcase *bc)
+{
+	if (bc->path == PATH_ANY)
+		return NULL;
+	if (!sh->proofs)
+		return "the case does not look at the pair";
+	if (bc->path == PATH_TCP)
+		return sh->ring ? "bytes went by ring that should not" : NULL;
+	if (!sh->pairs)
+		return "the connection was not paired";
+	return sh->ring ? NULL : "no bytes went by ring";
+}
+
+static void show_difference(const char *a, const char *b)
+{
+	int line = 1;
+
+	while (*a && *b) {
+		size_t na = strcspn(a, "\n"), nb = strcspn(b, "\n");
+
+		if (na != nb || memcmp(a, b, na))
+			break;
+		a += na + (a[na] == '\n');
+		b += nb + (b[nb] == '\n');
+		line++;
+	}
+	printf("#   line %d plain:  %.*s\n", line, (int)strcspn(a, "\n"), a);
+	printf("#   line %d paired: %.*s\n", line, (int)strcspn(b, "\n"), b);
+}
+
+/* What a case said on plain TCP; NULL if there is nothing to compare with. */
+static char **plain;
+static double *plain_time;
+static size_t n_plain;
+
+static double seconds(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec + ts.tv_nsec / 1e9;
+}
+
+static void run_plain(const struct bcase *bc, const char *label)
+{
+	char msg[sizeof(sh->why) + 64];
+	double began = seconds();
+	const char *err = run_once(bc, msg, sizeof(msg));
+
+	plain = realloc(plain, (n_plain + 1) * sizeof(*plain));
+	plain_time = realloc(plain_time, (n_plain + 1) * sizeof(*plain_time));
+	plain_time[n_plain] = seconds() - began;
+	plain[n_plain] = NULL;
+	if (sh->skipped) {
+		printf("skip %s: %s\n", label, sh->why);
+		n_skip++;
+	} else if (err) {
+		printf("%s", verbose ? sh->text : "");
+		printf("not ok %s: on plain TCP: %s\n", label, err);
+		n_bad++;
+	} else {
+		plain[n_plain] = strdup(sh->text);
+	}
+	n_plain++;
+	if (n_plain % 50 == 0)
+		printf("# %zu cases recorded on plain TCP\n", n_plain);
+}
+
+static void run_second(const struct bcase *bc, const char *label, size_t at, bool self)
+{
+	const char *first = plain[at];
+	char msg[sizeof(sh->why) + 64];
+	double began = seconds();
+	const char *err;
+
+	if (!first)
+		return;
+	err = run_once(bc, msg, sizeof(msg));
+	if (!err && sh->skipped)
+		err = sh->why;
+	if (verbose)
+		printf("%s", first);
+	if (err || strcmp(first, sh->text)) {
+		show_difference(first, sh->text);
+		if (verbose)
+			printf("%s", sh->text);
+		printf("not ok %s: %s\n", label, err ?: "the transcripts differ");
+		n_bad++;
+		return;
+	}
+	if (!self)
+		err = proof_wrong(bc);
+	if (err) {
+		printf("not ok %s: %s\n", label, err);
+		n_bad++;
+		return;
+	}
+	printf("ok %s (%.1f s, then %.1f s", label, plain_time[at], seconds() - began);
+	if (!self)
+		printf(", ring %llu, tcp %llu bytes", (unsigned long long)sh->ring,
+		       (unsigned long long)sh->tcp);
+	printf("%s%s)\n", bc->why ? "; " : "", bc->why ?: "");
+	n_ok++;
+}
+
+static bool wanted(const char *name, char **globs, int n)
+{
+	for (int i = 0; i < n; i++) {
+		if (!fnmatch(globs[i], name, 0))
+			return true;
+	}
+	return !n;
+}
+
+/* First every case on plain TCP, then every case paired: switching the pairing
+ * patches the kernel's code, which is dear and which emulators get wrong if it
+ * is done hundreds of times under load.
+ */
+static void run_phase(char **globs, int n, bool list, bool self, const int *families, int nfam,
+		      bool second)
+{
+	size_t at = 0;
+
+	for (size_t t = 0; t < ARRAY_SIZE(topics); t++) {
+		for (const struct bcase *bc = topics[t]; bc->name; bc++) {
+			char name[100], label[160];
+
+			snprintf(name, sizeof(name), "%s/%s", topic_names[t], bc->name);
+			if (!wanted(name, globs, n))
+				continue;
+			if (list) {
+				printf("%s%s%s\n", name, bc->why ? ": " : "", bc->why ?: "");
+				continue;
+			}
+			for (int f = 0; f < nfam; f++) {
+				for (int swap = 0; swap <= (!bc->once && !no_swap); swap++) {
+					env.family = families[f];
+					env.swap = swap;
+					snprintf(label, sizeof(label), "behave/%s/v%d%s%s", name,
+						 env.family, env.netns ? "/netns" : "",
+						 swap ? "/swapped" : "");
+					if (second)
+						run_second(bc, label, at++, self);
+					else
+						run_plain(bc, label);
+					fflush(stdout);
+				}
+			}
+		}
+	}
+}
+
+static void run_all(char **globs, int n, bool self, const int *families, int nfam)
+{
+	n_plain = 0;
+	if (!self)
+		enroll(false);
+	run_phase(globs, n, false, self, families, nfam, false);
+	env.paired = !self;
+	if (!self)
+		enroll(true);
+	run_phase(globs, n, false, self, families, nfam, true);
+	env.paired = false;
+	for (size_t i = 0; i < n_plain; i++)
+		free(plain[i]);
+}
+
+/* Time stamping is patched into the kernel's code by its first user and out by
+ * its last, with a delay. One user for all the time keeps that still.
+ */
+static void keep_stamping(void)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1;
+
+	if (fd >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on));
+}
+
+static void usage(void)
+{
+	fprintf(stderr,
+		"usage: behave [--list] [--self] [--family 4|6|46] [--netns] [--timeout SECONDS]\n"
+		"              [--seed N] [--repeat N] [--no-swap] [-v] [TOPIC/CASE-GLOB…]\n");
+	exit(2);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "list", no_argument, NULL, 'l' },
+		{ "self", no_argument, NULL, 's' },
+		{ "family", required_argument, NULL, 'f' },
+		{ "netns", no_argument, NULL, 'n' },
+		{ "timeout", required_argument, NULL, 't' },
+		{ "seed", required_argument, NULL, 'e' },
+		{ "repeat", required_argument, NULL, 'r' },
+		{ "no-swap", no_argument, NULL, 'S' },
+		{ "verbose", no_argument, NULL, 'v' },
+		{ }
+	};
+	int families[3] = { 4, 6 }, nfam = 2, repeat = 1, c, was = '0';
+	bool list = false, self = false, chosen = false;
+
+	env.seed = 1;
+	while ((c = getopt_long(argc, argv, "v", options, NULL)) != -1) {
+		switch (c) {
+		case 'l':
+			list = true;
+			break;
+		case 's':
+			self = true;
+			break;
+		case 'f':
+			if (!chosen)
+				nfam = 0;
+			chosen = true;
+			if (nfam == 3)
+				usage();
+			families[nfam++] = atoi(optarg);
+			if (!strstr("4 6 46", optarg))
+				usage();
+			break;
+		case 'n':
+			env.netns = true;
+			break;
+		case 't':
+			timeout_s = atoi(optarg);
+			break;
+		case 'e':
+			env.seed = strtoul(optarg, NULL, 0);
+			break;
+		case 'r':
+			repeat = atoi(optarg);
+			break;
+		case 'S':
+			no_swap = true;
+			break;
+		case 'v':
+			verbose = true;
+			break;
+		default:
+			usage();
+		}
+	}
+	sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (sh == MAP_FAILED)
+		return 2;
+	if (!list) {
+		struct rlimit rl = { 65536, 65536 };
+
+		setrlimit(RLIMIT_NOFILE, &rl);
+		if (env.netns)
+			netns_setup();
+		if (!self) {
+			int fd = open(PARAM, O_RDONLY);
+
+			if (fd < 0 || read(fd, &was, 1) != 1 || pairs_open()) {
+				fprintf(stderr, "behave: the module socksplice is not loaded\n");
+				return 2;
+			}
+			close(fd);
+		}
+	}
+	if (list) {
+		run_phase(argv + optind, argc - optind, true, true, families, 1, false);
+		return 0;
+	}
+	keep_stamping();
+	while (repeat--)
+		run_all(argv + optind, argc - optind, self, families, nfam);
+	if (!self)
+		enroll((char)was == '1' || (char)was == 'Y');
+	printf("# %u ok, %u not ok, %u skipped\n", n_ok, n_bad, n_skip);
+	return n_bad != 0;
+}

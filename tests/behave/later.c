@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What is asked of a socket after it was paired: options, other users of the
+ * socket, and calls that must fail as ever.
+ */
+#include "behave.h"
+
+#include <linux/bpf.h>
+#include <linux/filter.h>
+#include <sys/mman.h>
+
+#define UNPAIR "a paired socket is not handed over"
+
+static int opt(int fd, int level, int name)
+{
+	int v = -1;
+	socklen_t len = sizeof(v);
+
+	errno = 0;
+	if (getsockopt(fd, level, name, &v, &len) < 0)
+		return -errno;
+	return v;
+}
+
+static void traffic(struct conn *k)
+{
+	uint64_t out = 0, in = 0;
+
+	for (int i = 0; i < 4; i++) {
+		send_pattern(k->a, 3000, &out, 0);
+		recv_pattern(k->b, 3000, &in);
+	}
+	say("a to b %llu", (unsigned long long)in);
+	out = in = 0;
+	for (int i = 0; i < 4; i++) {
+		send_pattern(k->b, 3000, &out, 0);
+		recv_pattern(k->a, 3000, &in);
+	}
+	say("b to a %llu", (unsigned long long)in);
+}
+
+static void options_unchanged(void)
+{
+	static const struct { int level, name; const char *text; } list[] = {
+#define O(l, n) { l, n, #n }
+		O(SOL_SOCKET, SO_TYPE), O(SOL_SOCKET, SO_PROTOCOL), O(SOL_SOCKET, SO_DOMAIN),
+		O(SOL_SOCKET, SO_ERROR), O(SOL_SOCKET, SO_KEEPALIVE), O(SOL_SOCKET, SO_ACCEPTCONN),
+		O(SOL_SOCKET, SO_RCVLOWAT), O(SOL_SOCKET, SO_SNDLOWAT), O(SOL_SOCKET, SO_ZEROCOPY),
+		O(SOL_SOCKET, SO_OOBINLINE), O(SOL_SOCKET, SO_PEEK_OFF),
+		O(SOL_SOCKET, SO_BUSY_POLL), O(SOL_SOCKET, SO_PRIORITY), O(SOL_SOCKET, SO_MARK),
+		O(IPPROTO_TCP, TCP_NODELAY), O(IPPROTO_TCP, TCP_CORK), O(IPPROTO_TCP, TCP_KEEPIDLE),
+		O(IPPROTO_TCP, TCP_KEEPINTVL), O(IPPROTO_TCP, TCP_KEEPCNT),
+		O(IPPROTO_TCP, TCP_USER_TIMEOUT), O(IPPROTO_TCP, TCP_DEFER_ACCEPT),
+		O(IPPROTO_TCP, TCP_REPAIR), O(IPPROTO_TCP, TCP_INQ), O(IPPROTO_TCP, TCP_FASTOPEN),
+		O(IPPROTO_TCP, TCP_SAVE_SYN), O(IPPROTO_TCP, TCP_NOTSENT_LOWAT),
+		O(IPPROTO_TCP, 9999), O(SOL_SOCKET, 9999), O(4711, 1),
+	};
+	struct conn k;
+
+	conn_start(&k);
+	traffic(&k);
+	for (size_t i = 0; i < ARRAY_SIZE(list); i++)
+		say("%s %d %d", list[i].text, opt(k.a, list[i].level, list[i].name),
+		    opt(k.b, list[i].level, list[i].name));
+	conn_end(&k);
+}
+
+static void options_set(void)
+{
+	static const struct { int level, name, value; const char *text; } list[] = {
+#define S(l, n, v) { l, n, v, #n }
+		S(SOL_SOCKET, SO_RCVBUF, 50000), S(SOL_SOCKET, SO_SNDBUF, 50000),
+		S(SOL_SOCKET, SO_PRIORITY, 3), S(SOL_SOCKET, SO_MARK, 77),
+		S(SOL_SOCKET, SO_KEEPALIVE, 1), S(SOL_SOCKET, SO_OOBINLINE, 1),
+		S(SOL_SOCKET, SO_ZEROCOPY, 1), S(SOL_SOCKET, SO_RCVLOWAT, 3),
+		S(SOL_SOCKET, SO_RCVLOWAT, 1), S(SOL_SOCKET, SO_MAX_PACING_RATE, 100000000),
+		S(IPPROTO_TCP, TCP_NODELAY, 1), S(IPPROTO_TCP, TCP_QUICKACK, 1),
+		S(IPPROTO_TCP, TCP_USER_TIMEOUT, 12345), S(IPPROTO_TCP, TCP_NOTSENT_LOWAT, 70000),
+		S(IPPROTO_TCP, TCP_LINGER2, 7), S(IPPROTO_TCP, TCP_WINDOW_CLAMP, 100000),
+		S(IPPROTO_TCP, 9999, 1), S(SOL_SOCKET, 9999, 1), S(4711, 1, 1),
+	};
+	struct conn k;
+
+	conn_start(&k);
+	for (size_t i = 0; i < ARRAY_SIZE(list); i++) {
+		where("setsockopt %s", list[i].text);
+		say_ret(list[i].text, setsockopt(k.b, list[i].level, list[i].name, &list[i].value,
+						 sizeof(int)));
+		say("reads %d", opt(k.b, list[i].level, list[i].name));
+	}
+	traffic(&k);
+	conn_end(&k);
+}
+
+static void ulp_reads_empty(void)
+{
+	struct conn k;
+	socklen_t len = 16;
+	char name[16] = "untouched";
+
+	conn_start(&k);
+	traffic(&k);
+	SAY(getsockopt(k.a, IPPROTO_TCP, TCP_ULP, name, &len));
+	say("length %u name %s", len, name);
+	conn_end(&k);
+}
+
+static void ktls_asked(void)
+{
+	struct conn k;
+	int r;
+
+	conn_start(&k);
+	r = setsockopt(k.a, IPPROTO_TCP, TCP_ULP, "tls", 3);
+	if (r < 0 && errno == ENOENT && !env.paired)
+		skip("the kernel has no TLS module");
+	SAY_OR(r, EBUSY, UNPAIR);
+	traffic(&k);
+	conn_end(&k);
+}
+
+static void unknown_ulp(void)
+{
+	struct conn k;
+
+	conn_start(&k);
+	SAY_OR(setsockopt(k.a, IPPROTO_TCP, TCP_ULP, "nosuch", 6) < 0 && errno == ENOENT ? 0 : -1,
+	       EBUSY, UNPAIR);
+	traffic(&k);
+	conn_end(&k);
+}
+
+static void repair_asked(void)
+{
+	int on = 1, off = -1;
+	struct conn k;
+
+	conn_start(&k);
+	traffic(&k);
+	if (SAY_OR(setsockopt(k.a, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)), EBUSY, UNPAIR) == 0)
+		MUST(setsockopt(k.a, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off)));
+	traffic(&k);
+	conn_end(&k);
+}
+
+static int sockmap_add(int type, int fd)
+{
+	union bpf_attr attr = { .map_type = type, .key_size = 4, .value_size = 4,
+				.max_entries = 1 };
+	int key = 0, map, r;
+
+	map = syscall(SYS_bpf, BPF_MAP_CREATE, &attr, sizeof(attr));
+	if (map < 0)
+		skip("no sockmap: %s", strerror(errno));
+	memset(&attr, 0, sizeof(attr));
+	attr.map_fd = map;
+	attr.key = (unsigned long)&key;
+	attr.value = (unsigned long)&fd;
+	r = syscall(SYS_bpf, BPF_MAP_UPDATE_ELEM, &attr, sizeof(attr));
+	return r;
+}
+
+static void sockmap_asked(void)
+{
+	struct conn k;
+
+	conn_start(&k);
+	traffic(&k);
+	SAY_OR(sockmap_add(BPF_MAP_TYPE_SOCKMAP, k.a), EOPNOTSUPP, UNPAIR);
+	SAY_OR(sockmap_add(BPF_MAP_TYPE_SOCKHASH, k.b), EOPNOTSUPP, UNPAIR);
+	traffic(&k);
+	conn_end(&k);
+}
+
+/* A filter that drops every segment: nothing comes until it is taken off. */
+static void filter_attached(void)
+{
+	struct sock_filter drop = { BPF_RET | BPF_K, 0, 0, 0 };
+	struct sock_fprog prog = { 1, &drop };
+	struct pollfd p = { .events = POLLIN };
+	struct conn k;
+	char b[8];
+
+	conn_start(&k);
+	traffic(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)));
+	SAY(send(k.a, "abc", 3, 0));
+	p.fd = k.b;
+	SAY(poll(&p, 1, 100));
+	SAY(recv(k.b, b, 8, MSG_DONTWAIT));
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_DETACH_FILTER, &prog, sizeof(prog)));
+	SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
+	traffic(&k);
+	conn_end(&k);
+}
+
+/* Mapping received bytes: whatever is not mapped must still be read. */
+static void zerocopy_receive(void)
+{
+	struct tcp_zerocopy_receive zc = { };
+	socklen_t len = sizeof(zc);
+	uint64_t out = 0, in = 0;
+	struct conn k;
+	void *m;
+
+	conn_start(&k);
+	m = mmap(NULL, 64 * KIB, PROT_READ, MAP_SHARED, k.b, 0);
+	say("mmap of the socket %d", m != MAP_FAILED);
+	send_pattern(k.a, 1000, &out, 0);
+	arrive(k.b, 1000);
+	zc.address = (unsigned long)m;
+	zc.length = 64 * KIB;
+	SAY(getsockopt(k.b, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, &zc, &len));
+	say("mapped %u, to read %u", zc.length, zc.recv_skip_hint);
+	say("read %ld", recv_pattern(k.b, 1000, &in));
+	conn_end(&k);
+}
+
+static void addrform(void)
+{
+	int v = PF_INET;
+	struct conn k;
+	int r;
+
+	if (env.family == 4)
+		skip("for IPv6 sockets");
+	conn_start(&k);
+	r = setsockopt(k.server, IPPROTO_IPV6, IPV6_ADDRFORM, &v, sizeof(v));
+	if (r < 0 && errno == EADDRNOTAVAIL && env.family == 6)
+		r = 0;
+	SAY_OR(r, EBUSY, UNPAIR);
+	traffic(&k);
+	conn_end(&k);
+}
+
+static void names(void)
+{
+	struct sockaddr_storage s[4];
+	struct conn k;
+
+	conn_start(&k);
+	memset(s, 0, sizeof(s));
+	for (int i = 0; i < 4; i++) {
+		socklen_t len = sizeof(s[i]);
+		int fd = i / 2 ? k.b : k.a;
+
+		if (i % 2)
+			SAY(getpeername(fd, (void *)&s[i], &len));
+		else
+			SAY(getsockname(fd, (void *)&s[i], &len));
+		say("length %u family %d", len, s[i].ss_family);
+	}
+	say("mirrored %d", env.family == 46 || (!memcmp(&s[0], &s[3], sizeof(s[0])) &&
+					       !memcmp(&s[1], &s[2], sizeof(s[1]))));
+	traffic(&k);
+	conn_end(&k);
+}
+
+static void wrong_calls(void)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	struct conn k;
+
+	conn_start(&k);
+	MUST(getpeername(k.client, (void *)&ss, &len));
+	SAY(listen(k.a, 5));
+	SAY(accept(k.a, NULL, NULL));
+	SAY(connect(k.client, (void *)&ss, len));
+	SAY(bind(k.a, (void *)&ss, len));
+	SAY(lseek(k.a, 0, SEEK_SET));
+	SAY(pread(k.a, &ss, 1, 0));
+	SAY(ftruncate(k.a, 0));
+	SAY(fsync(k.a));
+	traffic(&k);
+	conn_end(&k);
+}
+
+const struct bcase later_cases[] = {
+	CASE(options_unchanged), CASE(options_set), CASE(ulp_reads_empty),
+	CASE_ANY(ktls_asked, "the socket may stay paired or not"),
+	CASE_ANY(unknown_ulp, "the socket may stay paired or not"),
+	CASE_ANY(repair_asked, "the socket may stay paired or not"),
+	CASE_ANY(sockmap_asked, "the socket may stay paired or not"),
+	CASE_ANY(filter_attached, "a filter sees segments, so its socket goes by TCP"),
+	CASE_ANY(addrform, "a socket that asks leaves its pair"),
+	CASE(zerocopy_receive), CASE(names), CASE(wrong_calls),
+	{ }
+};

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A small generic-netlink client: the module's list of live pairs, found by
+ * socket cookie.
+ */
+#include "behave.h"
+
+#include <linux/genetlink.h>
+#include <linux/netlink.h>
+
+#include "../../module/uapi/socksplice.h"
+
+static int nl = -1, family;
+
+struct request {
+	struct nlmsghdr h;
+	struct genlmsghdr g;
+	char attr[64];
+};
+
+static int request(int type, int cmd, int flags, const char *name)
+{
+	struct request r = {
+		.h = { .nlmsg_len = NLMSG_LENGTH(GENL_HDRLEN), .nlmsg_type = type,
+		       .nlmsg_flags = NLM_F_REQUEST | flags },
+		.g = { .cmd = cmd, .version = 1 },
+	};
+
+	if (name) {
+		struct nlattr *a = (void *)r.attr;
+
+		a->nla_type = CTRL_ATTR_FAMILY_NAME;
+		a->nla_len = NLA_HDRLEN + strlen(name) + 1;
+		strcpy(r.attr + NLA_HDRLEN, name);
+		r.h.nlmsg_len += NLA_ALIGN(a->nla_len);
+	}
+	return send(nl, &r, r.h.nlmsg_len, 0) < 0 ? -1 : 0;
+}
+
+static const struct nlattr *attr(const void *from, int len, int type, const struct nlattr *after)
+{
+	const struct nlattr *a = from;
+
+	while (len >= NLA_HDRLEN && a->nla_len >= NLA_HDRLEN && a->nla_len <= len) {
+		int step = NLA_ALIGN(a->nla_len);
+
+		if ((a->nla_type & NLA_TYPE_MASK) == type && (!after || a > after))
+			return a;
+		a = (const void *)((const char *)a + step);
+		len -= step;
+	}
+	return NULL;
+}
+
+static uint64_t number(const struct nlattr *nest, int type)
+{
+	const struct nlattr *a = attr((const char *)nest + NLA_HDRLEN, nest->nla_len - NLA_HDRLEN,
+				      type, NULL);
+	uint64_t v = 0;
+
+	if (a)
+		memcpy(&v, (const char *)a + NLA_HDRLEN, a->nla_len - NLA_HDRLEN);
+	return v;
+}
+
+/* Opens the socket in the initial namespace, where the family lives. */
+int pairs_open(void)
+{
+	struct sockaddr_nl sa = { .nl_family = AF_NETLINK };
+	char buf[8192];
+	const struct nlmsghdr *h = (void *)buf;
+	const struct nlattr *a;
+	long n;
+
+	nl = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_GENERIC);
+	if (nl < 0 || bind(nl, (void *)&sa, sizeof(sa)) < 0)
+		return -1;
+	if (request(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 0, SOCKSPLICE_GENL_NAME))
+		return -1;
+	n = recv(nl, buf, sizeof(buf), 0);
+	if (n < (long)NLMSG_LENGTH(GENL_HDRLEN) || h->nlmsg_type == NLMSG_ERROR)
+		return -1;
+	a = attr(buf + NLMSG_LENGTH(GENL_HDRLEN), h->nlmsg_len - NLMSG_LENGTH(GENL_HDRLEN),
+		 CTRL_ATTR_FAMILY_ID, NULL);
+	if (!a)
+		return -1;
+	family = *(const uint16_t *)((const char *)a + NLA_HDRLEN);
+	return 0;
+}
+
+static void read_pair(const struct nlmsghdr *h, uint64_t ca, uint64_t cb, struct pair_info *info)
+{
+	const char *body = (const char *)h + NLMSG_LENGTH(GENL_HDRLEN);
+	int len = h->nlmsg_len - NLMSG_LENGTH(GENL_HDRLEN), i = 0;
+	const struct nlattr *end[2] = { NULL, NULL }, *a = NULL;
+	bool match = false;
+
+	while (i < 2 && (a = attr(body, len, SOCKSPLICE_A_PAIR_END, a))) {
+		uint64_t c = number(a, SOCKSPLICE_A_END_COOKIE);
+
+		match |= c && (c == ca || c == cb);
+		end[i++] = a;
+	}
+	if (!match || i < 2)
+		return;
+	info->found = true;
+	for (i = 0; i < 2; i++) {
+		info->tx_ring[i] = number(end[i], SOCKSPLICE_A_END_TX_RING_BYTES);
+		info->tx_tcp[i] = number(end[i], SOCKSPLICE_A_END_TX_TCP_BYTES);
+		info->rings[i] = number(end[i], SOCKSPLICE_A_END_RING_QUEUED);
+		info->closed[i] = number(end[i], SOCKSPLICE_A_END_CLOSED);
+	}
+}
+
+int pairs_find(uint64_t cookie_a, uint64_t cookie_b, struct pair_info *info)
+{
+	char buf[65536];
+
+	memset(info, 0, sizeof(*info));
+	if (request(family, SOCKSPLICE_CMD_PAIR_GET, NLM_F_DUMP, NULL))
+		fail("PAIR_GET: %s", strerror(errno));
+	for (;;) {
+		long n = recv(nl, buf, sizeof(buf), 0);
+
+		if (n <= 0)
+			fail("PAIR_GET: %s", strerror(errno));
+		for (struct nlmsghdr *h = (void *)buf; NLMSG_OK(h, n); h = NLMSG_NEXT(h, n)) {
+			if (h->nlmsg_type == NLMSG_DONE)
+				return info->found ? 0 : -1;
+			if (h->nlmsg_type == NLMSG_ERROR)
+				fail("PAIR_GET: error %d", *(int *)NLMSG_DATA(h));
+			read_pair(h, cookie_a, cookie_b, info);
+		}
+	}
+}

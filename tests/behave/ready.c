@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Readiness: poll, select, level-triggered epoll, SO_RCVLOWAT and SIGIO.
+ */
+#include "behave.h"
+
+#include <sys/epoll.h>
+#include <sys/select.h>
+
+static void poll_masks(void)
+{
+	struct conn k;
+	char b[64];
+
+	conn_start(&k);
+	say_poll("idle", poll_now(k.b));
+	SAY(send(k.a, "abc", 3, 0));
+	arrive(k.b, 3);
+	say_poll("three bytes", poll_now(k.b));
+	say_poll("sender", poll_now(k.a));
+	SAY(recv(k.b, b, 2, 0));
+	say_poll("one byte", poll_now(k.b));
+	SAY(recv(k.b, b, 64, 0));
+	say_poll("drained", poll_now(k.b));
+	SAY(shutdown(k.a, SHUT_WR));
+	arrive_fin(k.b);
+	say_poll("after FIN", poll_now(k.b));
+	SAY(shutdown(k.b, SHUT_WR));
+	arrive_err(k.a);
+	say_poll("both shut, first", poll_now(k.a));
+	say_poll("both shut, second", poll_now(k.b));
+	conn_end(&k);
+}
+
+static void poll_wakes(void)
+{
+	struct pollfd p = { .events = POLLIN };
+	struct conn k;
+	struct call c;
+	char b[8];
+
+	conn_start(&k);
+	p.fd = k.b;
+	for (int i = 0; i < 3; i++) {
+		CALL_POLL(&c, &p);
+		call_blocked(&c);
+		SAY(send(k.a, "x", 1, 0));
+		SAY(call_end(&c));
+		say_poll("poll", p.revents);
+		SAY(recv(k.b, b, 8, 0));
+	}
+	conn_end(&k);
+}
+
+static void select_wakes(void)
+{
+	struct conn k;
+	struct call c;
+	fd_set set;
+	char b[8];
+
+	conn_start(&k);
+	FD_ZERO(&set);
+	FD_SET(k.b, &set);
+	call_start(&c, SYS_select, (long)(k.b + 1), (long)&set, 0L, 0L, 0L, 0L);
+	call_blocked(&c);
+	SAY(send(k.a, "x", 1, 0));
+	SAY(call_end(&c));
+	say("set %d", FD_ISSET(k.b, &set));
+	SAY(recv(k.b, b, 8, 0));
+	conn_end(&k);
+}
+
+static void epoll_level(void)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP };
+	struct conn k;
+	struct call c;
+	char b[64];
+	int ep = epoll_create1(0);
+
+	conn_start(&k);
+	SAY(epoll_ctl(ep, EPOLL_CTL_ADD, k.b, &ev));
+	SAY(epoll_wait(ep, &ev, 1, 0));
+	call_start(&c, SYS_epoll_wait, (long)ep, (long)&ev, 1L, -1L, 0L, 0L);
+	call_blocked(&c);
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(call_end(&c));
+	say_poll("event", ev.events);
+	arrive(k.b, 3);
+	for (int i = 0; i < 3; i++) {
+		SAY(epoll_wait(ep, &ev, 1, 0));
+		SAY(recv(k.b, b, 1, 0));
+	}
+	SAY(epoll_wait(ep, &ev, 1, 0));
+	SAY(shutdown(k.a, SHUT_WR));
+	SAY(epoll_wait(ep, &ev, 1, -1));
+	say_poll("event", ev.events);
+	conn_end(&k);
+}
+
+static void epoll_oneshot(void)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT };
+	int ep = epoll_create1(0);
+	struct conn k;
+
+	conn_start(&k);
+	SAY(epoll_ctl(ep, EPOLL_CTL_ADD, k.b, &ev));
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(epoll_wait(ep, &ev, 1, -1));
+	SAY(send(k.a, "abc", 3, 0));
+	arrive(k.b, 6);
+	SAY(epoll_wait(ep, &ev, 1, 0));
+	ev.events = EPOLLIN | EPOLLONESHOT;
+	SAY(epoll_ctl(ep, EPOLL_CTL_MOD, k.b, &ev));
+	SAY(epoll_wait(ep, &ev, 1, 0));
+	conn_end(&k);
+}
+
+/* The full socket is not writable, and becomes so when the reader has read. */
+static void poll_full_then_drained(void)
+{
+	struct pollfd p = { .events = POLLOUT };
+	uint64_t out = 0, in = 0;
+	struct conn k;
+	struct call c;
+
+	conn_start(&k);
+	p.fd = k.a;
+	say("took at least 64 KiB: %d", send_until_eagain(k.a, &out, 64 * MIB) >= 64 * KIB);
+	say_poll("full", poll_now(k.a) & POLLOUT);
+	CALL_POLL(&c, &p);
+	call_blocked(&c);
+	say("drained all: %d", recv_pattern(k.b, out, &in) == (long)out);
+	SAY(call_end(&c));
+	say_poll("drained", p.revents);
+	say("took a byte: %d", send_pattern(k.a, 1, &out, MSG_DONTWAIT) == 1);
+	conn_end(&k);
+}
+
+/* Whoever was told POLLOUT can send at least one byte; who was not, sleeps
+ * rather than spins: with the reader stopped the answer stays "no".
+ */
+static void pollout_tells_the_truth(void)
+{
+	uint64_t out = 0, in = 0, seed = env.seed;
+	int lied = 0, turned = 0;
+	struct conn k;
+
+	conn_start(&k);
+	send_until_eagain(k.a, &out, 64 * MIB);
+	for (int i = 0; i < 100; i++)
+		lied += !!(poll_now(k.a) & POLLOUT);
+	say("writable while full and nobody reads: %d", lied);
+	for (int i = 0; i < 400 && in < out; i++) {
+		size_t n = 1 + rnd(&seed) % (32 * KIB);
+
+		recv_pattern(k.b, n < out - in ? n : out - in, &in);
+		if (poll_now(k.a) & POLLOUT) {
+			turned = 1;
+			if (send_pattern(k.a, 1 + rnd(&seed) % 3000, &out, MSG_DONTWAIT) < 1)
+				lied++;
+		}
+	}
+	say("lied %d, became writable %d", lied, turned);
+	say("drained all: %d", recv_pattern(k.b, out - in, &in) >= 0 && in == out);
+	say_poll("drained", poll_now(k.b));
+	conn_end(&k);
+}
+
+static void rcvlowat_poll(void)
+{
+	struct pollfd p = { .events = POLLIN };
+	int low = 5, got = 0;
+	socklen_t len = sizeof(got);
+	struct conn k;
+	struct call c;
+	char b[64];
+
+	conn_start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	SAY(getsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &got, &len));
+	say("lowat %d", got);
+	p.fd = k.b;
+	CALL_POLL(&c, &p);
+	call_blocked(&c);
+	SAY(send(k.a, "abcd", 4, 0));
+	arrive(k.b, 4);
+	say_poll("four of five", poll_now(k.b));
+	SAY(send(k.a, "e", 1, 0));
+	SAY(call_end(&c));
+	say_poll("five of five", p.revents);
+	SAY(recv(k.b, b, 1, 0));
+	say_poll("four left", poll_now(k.b));
+	SAY_BUF(recv(k.b, b, 4, 0), b);
+	conn_end(&k);
+}
+
+static void rcvlowat_recv(void)
+{
+	int low = 5;
+	struct conn k;
+	struct call c;
+	char b[64];
+
+	conn_start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	SAY(send(k.a, "abcd", 4, 0));
+	arrive(k.b, 4);
+	CALL_RECV(&c, k.b, b, 10, 0);
+	call_blocked(&c);
+	/* The mark's worth again, for TCP does not wake for less once the
+	 * reader has taken the first four.
+	 */
+	SAY(send(k.a, "efghij", 6, 0));
+	SAY_BUF(call_end(&c), b);
+	SAY(send(k.a, "abcd", 4, 0));
+	arrive(k.b, 4);
+	SAY_BUF(recv(k.b, b, 10, MSG_DONTWAIT), b);
+	/* Less asked for than the mark: the mark shrinks to it. */
+	SAY(send(k.a, "xyz", 3, 0));
+	SAY_BUF(recv(k.b, b, 3, 0), b);
+	/* The end of the stream is always enough. */
+	SAY(send(k.a, "end", 3, 0));
+	SAY(shutdown(k.a, SHUT_WR));
+	SAY_BUF(recv(k.b, b, 10, 0), b);
+	SAY(recv(k.b, b, 10, 0));
+	conn_end(&k);
+}
+
+/* A mark larger than the ring: what spilled to TCP counts with what is in it. */
+static void rcvlowat_beyond_ring(void)
+{
+	struct stream s = { .mode = STREAM_SEND, .len = 200 * KIB };
+	struct pollfd p = { .events = POLLIN };
+	int low = 180 * KIB;
+	uint64_t in = 0;
+	struct conn k;
+
+	conn_start_with(&k, prep_big_buffers);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	s.fd = k.a;
+	stream_start(&s);
+	p.fd = k.b;
+	SAY(poll(&p, 1, -1));
+	say_poll("poll", p.revents);
+	stream_end(&s);
+	say("sent %ld", s.done);
+	arrive(k.b, 200 * KIB);
+	say("received %ld", recv_pattern(k.b, 200 * KIB, &in));
+	conn_end(&k);
+}
+
+/* The mark is reached by bytes of both kinds together, in either order. What
+ * goes with MSG_ZEROCOPY goes by TCP.
+ */
+static void lowat_of_both(bool ring_first)
+{
+	static char b[2000];
+	int low = 1000;
+	uint64_t out = 0;
+	struct conn k;
+	struct call c;
+
+	conn_start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	for (int i = 0; i < 5; i++) {
+		CALL_RECV(&c, k.b, b, 2000, 0);
+		call_blocked(&c);
+		if (ring_first) {
+			say("%ld", send_pattern(k.a, 900, &out, 0));
+			say("%ld", send_pattern(k.a, 200, &out, MSG_ZEROCOPY));
+		} else {
+			say("%ld", send_pattern(k.a, 200, &out, MSG_ZEROCOPY));
+			say("%ld", send_pattern(k.a, 900, &out, 0));
+		}
+		where("a reader with a mark, round %d", i);
+		SAY(call_end(&c));
+	}
+	conn_end(&k);
+}
+
+/* Lowering the mark wakes who slept for want of bytes: at once on TCP, at the
+ * next arrival for bytes that lie in a ring, which is a documented difference.
+ */
+static void rcvlowat_lowered(void)
+{
+	struct pollfd p = { .events = POLLIN };
+	int low = 1000;
+	struct conn k;
+	struct call c;
+	char b[16];
+
+	conn_start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	p.fd = k.b;
+	CALL_POLL(&c, &p);
+	call_blocked(&c);
+	SAY(send(k.a, "abcdef", 6, 0));
+	arrive(k.b, 6);
+	low = 5;
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	SAY(send(k.a, "g", 1, 0));
+	arrive(k.b, 7);
+	SAY(call_end(&c));
+	say_poll("poll", p.revents);
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	conn_end(&k);
+}
+
+static void rcvlowat_ring_then_tcp(void)
+{
+	lowat_of_both(true);
+}
+
+static void rcvlowat_tcp_then_ring(void)
+{
+	lowat_of_both(false);
+}
+
+static void block_signal(int sig)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, sig);
+	MUST(sigprocmask(SIG_BLOCK, &set, NULL));
+}
+
+static int take_signal(int sig, siginfo_t *si)
+{
+	sigset_t set;
+
+	where("waiting for signal %d", sig);
+	sigemptyset(&set);
+	sigaddset(&set, sig);
+	return sigwaitinfo(&set, si);
+}
+
+static void sigio_on_data(void)
+{
+	struct conn k;
+	siginfo_t si;
+	char b[8];
+
+	conn_start(&k);
+	block_signal(SIGIO);
+	SAY(fcntl(k.b, F_SETOWN, getpid()));
+	SAY(fcntl(k.b, F_SETFL, O_ASYNC));
+	for (int i = 0; i < 3; i++) {
+		SAY(send(k.a, "x", 1, 0));
+		say("SIGIO: %d", take_signal(SIGIO, &si) == SIGIO);
+		SAY(recv(k.b, b, 8, 0));
+	}
+	conn_end(&k);
+}
+
+static void sigio_with_siginfo(void)
+{
+	struct conn k;
+	siginfo_t si;
+	char b[8];
+
+	conn_start(&k);
+	block_signal(SIGRTMIN);
+	SAY(fcntl(k.b, F_SETOWN, getpid()));
+	MUST(fcntl(k.b, F_SETSIG, SIGRTMIN));
+	SAY(fcntl(k.b, F_SETFL, O_ASYNC));
+	SAY(send(k.a, "x", 1, 0));
+	take_signal(SIGRTMIN, &si);
+	say("code POLL_IN %d, fd %d", si.si_code == POLL_IN, si.si_fd == k.b);
+	say_poll("band", si.si_band);
+	SAY(recv(k.b, b, 8, 0));
+	conn_end(&k);
+}
+
+static void sigio_on_space(void)
+{
+	uint64_t out = 0, in = 0;
+	struct conn k;
+	siginfo_t si;
+
+	conn_start(&k);
+	block_signal(SIGRTMIN);
+	MUST(fcntl(k.a, F_SETOWN, getpid()));
+	MUST(fcntl(k.a, F_SETSIG, SIGRTMIN));
+	MUST(fcntl(k.a, F_SETFL, O_ASYNC));
+	send_until_eagain(k.a, &out, 64 * MIB);
+	recv_pattern(k.b, out, &in);
+	do
+		take_signal(SIGRTMIN, &si);
+	while (si.si_code != POLL_OUT);
+	say_poll("band", si.si_band);
+	say("sent %ld", send_pattern(k.a, 1, &out, MSG_DONTWAIT));
+	conn_end(&k);
+}
+
+const struct bcase ready_cases[] = {
+	CASE(poll_masks), CASE(poll_wakes), CASE(select_wakes), CASE(epoll_level),
+	CASE(epoll_oneshot), CASE(poll_full_then_drained), CASE(pollout_tells_the_truth),
+	CASE(rcvlowat_poll), CASE(rcvlowat_recv), CASE(rcvlowat_beyond_ring),
+	CASE(rcvlowat_lowered),
+	CASE(rcvlowat_ring_then_tcp), CASE(rcvlowat_tcp_then_ring),
+	CASE(sigio_on_data), CASE(sigio_with_siginfo), CASE(sigio_on_space),
+	{ }
+};

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Urgent data. It goes by TCP, in its place between what the ring carries.
+ */
+#include "behave.h"
+
+static int mark(int fd)
+{
+	int n = -1;
+
+	MUST(ioctl(fd, SIOCATMARK, &n));
+	return n;
+}
+
+static void arrive_urgent(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLPRI };
+
+	where("waiting for urgent data");
+	MUST(poll(&p, 1, -1));
+}
+
+static void out_of_line(void)
+{
+	struct conn k;
+	char b[16];
+
+	conn_start(&k);
+	SAY(recv(k.b, b, 1, MSG_OOB));
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(send(k.a, "X", 1, MSG_OOB));
+	SAY(send(k.a, "def", 3, 0));
+	arrive_urgent(k.b);
+	say_poll("poll", poll_now(k.b));
+	say("at mark %d", mark(k.b));
+	arrive(k.b, 3);
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	say("at mark %d", mark(k.b));
+	SAY_BUF(recv(k.b, b, 1, MSG_OOB), b);
+	SAY(recv(k.b, b, 1, MSG_OOB));
+	SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
+	say("at mark %d", mark(k.b));
+	say_poll("poll", poll_now(k.b));
+	SAY(send(k.a, "ghi", 3, 0));
+	SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
+	conn_end(&k);
+}
+
+static void urgent_read_first(void)
+{
+	struct conn k;
+	char b[16];
+
+	conn_start(&k);
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(send(k.a, "deX", 3, MSG_OOB));
+	arrive_urgent(k.b);
+	SAY_BUF(recv(k.b, b, 1, MSG_OOB | MSG_PEEK), b);
+	SAY_BUF(recv(k.b, b, 1, MSG_OOB), b);
+	SAY(send(k.a, "fgh", 3, 0));
+	SAY_BUF(recv(k.b, b, 8, MSG_WAITALL), b);
+	SAY(recv(k.b, b, 8, MSG_DONTWAIT));
+	conn_end(&k);
+}
+
+static void in_line(void)
+{
+	struct conn k;
+	char b[16];
+	int on = 1;
+
+	conn_start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on)));
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(send(k.a, "X", 1, MSG_OOB));
+	SAY(send(k.a, "def", 3, 0));
+	arrive_urgent(k.b);
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	say("at mark %d", mark(k.b));
+	SAY(recv(k.b, b, 1, MSG_OOB));
+	SAY_BUF(recv(k.b, b, 4, MSG_WAITALL), b);
+	say("at mark %d", mark(k.b));
+	conn_end(&k);
+}
+
+/* Many bytes before and after, so that both sides of the mark lie in a ring. */
+static void between_ring_bytes(void)
+{
+	char *b = malloc(64 * KIB);
+	uint64_t out = 0, in = 0;
+	struct conn k;
+	char c;
+
+	conn_start(&k);
+	for (int i = 0; i < 3; i++) {
+		send_pattern(k.a, 20 * KIB, &out, 0);
+		SAY(send(k.a, "X", 1, MSG_OOB));
+		send_pattern(k.a, 20 * KIB, &out, 0);
+		arrive_urgent(k.b);
+		for (long got = 0; got < 20 * KIB;) {
+			long r = recv(k.b, b, 64 * KIB, 0);
+
+			if (r <= 0 || !is_pattern(b, r, in))
+				fail("before the mark: %ld at %llu", r, (unsigned long long)in);
+			in += r;
+			got += r;
+			if (got > 20 * KIB)
+				fail("read past the mark: %ld", got);
+		}
+		say("at mark %d", mark(k.b));
+		SAY_BUF(recv(k.b, &c, 1, MSG_OOB), &c);
+		say("after the mark %ld", recv_pattern(k.b, 20 * KIB, &in));
+	}
+	conn_end(&k);
+}
+
+static void overwritten_mark(void)
+{
+	struct conn k;
+	char b[16];
+
+	conn_start(&k);
+	SAY(send(k.a, "ab", 2, 0));
+	SAY(send(k.a, "X", 1, MSG_OOB));
+	arrive_urgent(k.b);
+	arrive(k.b, 2);
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	SAY(send(k.a, "cd", 2, 0));
+	SAY(send(k.a, "Y", 1, MSG_OOB));
+	/* The first urgent byte was never taken: it becomes part of the stream
+	 * or is lost as TCP decides.
+	 */
+	where("reading up to the second mark");
+	do
+		if (recv(k.b, b, 1, MSG_OOB | MSG_PEEK) == 1 && b[0] == 'Y')
+			break;
+	while (1);
+	SAY_BUF(recv(k.b, b, 1, MSG_OOB), b);
+	SAY(shutdown(k.a, SHUT_WR));
+	for (int i = 0; i < 5; i++)
+		SAY_BUF(recv(k.b, b, 1, 0), b);
+	conn_end(&k);
+}
+
+static void peek_stops_at_mark(void)
+{
+	struct conn k;
+	char b[16];
+
+	conn_start(&k);
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(send(k.a, "X", 1, MSG_OOB));
+	SAY(send(k.a, "def", 3, 0));
+	arrive_urgent(k.b);
+	arrive(k.b, 3);
+	SAY_BUF(recv(k.b, b, 16, MSG_PEEK), b);
+	SAY_BUF(recv(k.b, b, 16, MSG_PEEK | MSG_WAITALL), b);
+	SAY_BUF(recv(k.b, b, 3, 0), b);
+	SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
+	conn_end(&k);
+}
+
+static void sigurg(void)
+{
+	struct conn k;
+	sigset_t set;
+	siginfo_t si;
+	char b[8];
+
+	conn_start(&k);
+	sigemptyset(&set);
+	sigaddset(&set, SIGURG);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	SAY(fcntl(k.b, F_SETOWN, getpid()));
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(send(k.a, "X", 1, MSG_OOB));
+	where("waiting for SIGURG");
+	say("SIGURG %d", sigwaitinfo(&set, &si) == SIGURG);
+	SAY_BUF(recv(k.b, b, 1, MSG_OOB), b);
+	SAY_BUF(recv(k.b, b, 8, 0), b);
+	conn_end(&k);
+}
+
+/* Urgent bytes in line among random chunks and peeks: the stream stays whole. */
+static void mixed_stream(void)
+{
+	struct stream s = { .mode = STREAM_SEND | STREAM_OOB, .len = MIB };
+	struct stream r = { .mode = STREAM_RECV | STREAM_PEEK, .len = MIB };
+	struct conn k;
+	int on = 1;
+
+	conn_start(&k);
+	MUST(setsockopt(k.b, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on)));
+	s.fd = k.a;
+	r.fd = k.b;
+	where("a stream with urgent bytes in line");
+	stream_start(&s);
+	stream_start(&r);
+	stream_end(&s);
+	stream_end(&r);
+	say("sent %ld received %ld damaged %d", s.done, r.done, r.damaged);
+	conn_end(&k);
+}
+
+const struct bcase urgent_cases[] = {
+	CASE(out_of_line), CASE(urgent_read_first), CASE(in_line), CASE(between_ring_bytes),
+	CASE(overwritten_mark), CASE(peek_stops_at_mark), CASE(sigurg), CASE(mixed_stream),
+	{ }
+};

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the cases share: writers, sleepers, and transfers that are checked byte
+ * for byte and against the counters. Everything here ends the process, with a
+ * message, when something is not as it should be.
+ */
+#ifndef HARNESS_H
+#define HARNESS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "lab.h"
+
+#define SEED	42
+#define PARAM	"/sys/module/socksplice/parameters/"
+
+#define check(cond, fmt, ...) do {					\
+	if (!(cond))							\
+		die("%s:%d: %s: " fmt, __FILE_NAME__, __LINE__, #cond, ##__VA_ARGS__); \
+} while (0)
+
+struct writer {
+	pthread_t thread;
+	int fd;
+	uint64_t pos;
+	size_t len, chunk, window;
+};
+
+struct sleeper {
+	pthread_t thread;
+	atomic_int tid;
+	int fd, pipe;
+	ssize_t ret;
+	int err;
+	long took;
+};
+
+long ms(void);
+void write_file(const char *path, const char *text);
+void set_timeo(int fd, long millis);
+void set_nonblock(int fd);
+void wait_readable(int fd);
+void make_pipe(int p[2], int size);
+
+/* Waits until a task sleeps in the kernel, by the state that /proc shows. */
+void wait_asleep(pid_t tid);
+
+void send_stream(int fd, uint64_t pos, size_t len);
+
+/* Bytes of the stream that the reader has had, for writers with a window. */
+extern atomic_ullong consumed;
+
+/* Reads len bytes of the stream out of a pipe and checks them. */
+void drain_pipe(int fd, uint64_t pos, size_t len);
+/* Splices len bytes of the stream from a blocking socket and checks them. */
+void splice_stream(int fd, uint64_t pos, size_t len, size_t chunk, int pipe_size);
+
+/* What the module's counters say came out of sockmap queues. */
+uint64_t psock_bytes(void);
+/* Whether a kind's bytes do, rather than out of TCP's own queue. */
+bool through_psock(enum kind kind);
+
+uint32_t meminfo(int fd, int which);	/* SO_MEMINFO */
+
+void writer_start(struct writer *w, const struct flow *f, size_t len, size_t chunk);
+
+/* A thread in splice(2), asleep when this returns. */
+void sleeper_start(struct sleeper *s, int fd, int pipe);
+
+/* len bytes through a kind, or through each in a process of its own. */
+void transfer(enum kind kind, int family, size_t len, size_t send_chunk, size_t chunk,
+	      int pipe_size);
+void transfer_kinds(int family, size_t len, size_t send_chunk, size_t chunk, int pipe_size);
+
+#endif

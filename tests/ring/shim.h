@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What module/ring.h needs of the kernel, for user space: the four primitives
+ * as compiler atomics, so that ThreadSanitizer sees exactly the orderings
+ * that the header asks for and no stronger ones.
+ */
+#ifndef TEST_RING_SHIM_H
+#define TEST_RING_SHIM_H
+
+#include <stdint.h>
+
+typedef uint32_t u32;
+
+#define ____cacheline_aligned	__attribute__((aligned(64)))
+#define smp_load_acquire(p)	__atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define smp_store_release(p, v)	__atomic_store_n(p, v, __ATOMIC_RELEASE)
+#define READ_ONCE(x)		__atomic_load_n(&(x), __ATOMIC_RELAXED)
+#define WRITE_ONCE(x, v)	__atomic_store_n(&(x), v, __ATOMIC_RELAXED)
+#define min(a, b) ({ __typeof__(a) a_ = (a); __typeof__(b) b_ = (b); \
+		     (void)(&a_ == &b_); a_ < b_ ? a_ : b_; })
+
+#ifndef RING_PAGE_SHIFT
+#define RING_PAGE_SHIFT	6
+#endif
+
+#include "../../module/ring.h"
+
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A ring of @size bytes. Each page is an allocation of its own, so that the
+ * address sanitizer notices one byte past any of them.
+ */
+static inline struct ring *ring_new(u32 size)
+{
+	u32 n = size / RING_PAGE_SIZE;
+	struct ring *r = aligned_alloc(64, sizeof(*r));
+	void **pages = calloc(n, sizeof(*pages));
+
+	if (!r || !pages)
+		abort();
+	for (u32 i = 0; i < n; i++) {
+		pages[i] = malloc(RING_PAGE_SIZE);
+		if (!pages[i])
+			abort();
+	}
+	ring_init(r, pages, size);
+	return r;
+}
+
+static inline void ring_free(struct ring *r)
+{
+	for (u32 i = 0; i < r->size / RING_PAGE_SIZE; i++)
+		free(r->pages[i]);
+	free(r->pages);
+	free(r);
+}
+
+/* Starts the cursors at @pos, to bring the wrap of 2^32 near. */
+static inline void ring_rebase(struct ring *r, u32 pos)
+{
+	r->head = r->tail = r->head_cache = r->tail_cache = pos;
+}
+
+static inline uint64_t rnd(uint64_t *s)
+{
+	*s ^= *s << 13;
+	*s ^= *s >> 7;
+	*s ^= *s << 17;
+	return *s * 0x2545f4914f6cdd1dULL;
+}
+
+/* The byte that belongs at position @pos of a stream. */
+static inline unsigned char pattern(uint64_t pos)
+{
+	return (pos * 0x9e3779b97f4a7c15ULL) >> 56;
+}
+
+#endif

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A producer thread and a consumer thread on one ring, with random chunks and
+ * peeks, every byte verified; a third thread reads ring_len, as a netlink dump
+ * does. At the end the consumer stops with bytes unread and the producer takes
+ * them back. Built under ThreadSanitizer, and under AddressSanitizer with
+ * UBSan. `stress NAME SECONDS [SEED]`
+ */
+#include "shim.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stddef.h>
+#include <time.h>
+
+struct stress {
+	struct ring *r;
+	uint64_t seed;
+	uint64_t deadline;	/* ns; the producer stops then */
+	uint64_t sent;		/* producer's; read by others after the join */
+	uint64_t taken;		/* consumer's */
+	int producer_done;	/* release/acquire */
+	int consumer_done;	/* release/acquire */
+	const char *err;	/* any thread's; relaxed */
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
+}
+
+static u32 chunk(uint64_t *rng, u32 size)
+{
+	switch (rnd(rng) % 4) {
+	case 0:
+		return 1 + rnd(rng) % 8;
+	case 1:
+		return 1 + rnd(rng) % size;
+	case 2:
+		return RING_PAGE_SIZE;
+	default:
+		return 1 + rnd(rng) % 200;
+	}
+}
+
+static void *produce(void *arg)
+{
+	struct stress *s = arg;
+	uint64_t rng = s->seed | 1;
+
+	while (!READ_ONCE(s->err) && now_ns() < s->deadline) {
+		u32 want = chunk(&rng, s->r->size), done = 0, len;
+		u32 n = min(want, ring_space(s->r, want));
+
+		while (done < n) {
+			unsigned char *p = ring_write_seg(s->r, done, &len);
+
+			len = min(len, n - done);
+			for (u32 i = 0; i < len; i++)
+				p[i] = pattern(s->sent + done + i);
+			done += len;
+		}
+		if (n) {
+			ring_publish(s->r, n);
+			s->sent += n;
+		} else {
+			sched_yield();
+		}
+	}
+	__atomic_store_n(&s->producer_done, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static int verify(struct stress *s, u32 off, u32 n)
+{
+	u32 done = 0, len;
+
+	while (done < n) {
+		unsigned char *p = ring_read_seg(s->r, off + done, &len);
+
+		len = min(len, n - done);
+		for (u32 i = 0; i < len; i++) {
+			if (p[i] != pattern(s->taken + off + done + i)) {
+				WRITE_ONCE(s->err, "a byte differs");
+				return -1;
+			}
+		}
+		done += len;
+	}
+	return 0;
+}
+
+static void *consume(void *arg)
+{
+	struct stress *s = arg;
+	uint64_t rng = (s->seed * 31) | 1;
+
+	/* Stops at the producer's end, leaving what it then holds unread. */
+	while (!__atomic_load_n(&s->producer_done, __ATOMIC_ACQUIRE) && !READ_ONCE(s->err)) {
+		u32 want = chunk(&rng, s->r->size), used = ring_used(s->r, want);
+		u32 n = min(want, used);
+
+		if (!n) {
+			sched_yield();
+			continue;
+		}
+		if (rnd(&rng) % 8 == 0) {
+			u32 off = rnd(&rng) % used;
+
+			if (verify(s, off, used - off))
+				break;
+		}
+		if (verify(s, 0, n))
+			break;
+		ring_consume(s->r, n);
+		s->taken += n;
+	}
+	__atomic_store_n(&s->consumer_done, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void *watch(void *arg)
+{
+	struct stress *s = arg;
+
+	while (!__atomic_load_n(&s->consumer_done, __ATOMIC_ACQUIRE)) {
+		if (ring_len(s->r) > s->r->size)
+			WRITE_ONCE(s->err, "ring_len exceeds the size");
+		sched_yield();
+	}
+	return NULL;
+}
+
+static const char *round_run(struct stress *s, u32 size, u32 start, double seconds)
+{
+	pthread_t p, c, w;
+	u32 left;
+
+	memset(&s->deadline, 0, sizeof(*s) - offsetof(struct stress, deadline));
+	s->r = ring_new(size);
+	ring_rebase(s->r, start);
+	s->deadline = now_ns() + seconds * 1e9;
+	pthread_create(&p, NULL, produce, s);
+	pthread_create(&c, NULL, consume, s);
+	pthread_create(&w, NULL, watch, s);
+	pthread_join(p, NULL);
+	pthread_join(c, NULL);
+	pthread_join(w, NULL);
+
+	left = ring_len(s->r);
+	if (!s->err && s->taken + left != s->sent)
+		s->err = "bytes lost";
+	if (!s->err && left) {
+		u32 half = left / 2;
+
+		ring_retract(s->r, half);
+		if (ring_used(s->r, left) < left - half || verify(s, 0, left - half))
+			s->err = "bytes left by a retract differ";
+		ring_retract(s->r, left - half);
+		if (ring_len(s->r))
+			s->err = "bytes after a full retract";
+	}
+	if (!s->err && !s->taken)
+		s->err = "nothing went through";
+	ring_free(s->r);
+	return s->err;
+}
+
+int main(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : "plain";
+	double seconds = argc > 2 ? atof(argv[2]) : 2;
+	struct stress s = { .seed = argc > 3 ? strtoull(argv[3], NULL, 0) : (uint64_t)now_ns() };
+	static const u32 pages[] = { 1, 2, 16 };
+	unsigned long long total = 0;
+
+	for (int i = 0; i < 3; i++) {
+		u32 size = pages[i] * RING_PAGE_SIZE;
+		const char *err = round_run(&s, size, 0u - 4 * size, seconds / 3);
+
+		if (err) {
+			printf("not ok ring/stress/%s size %u: %s; seed %llu\n", name, size, err,
+			       (unsigned long long)s.seed);
+			return 1;
+		}
+		total += s.taken;
+	}
+	printf("ok ring/stress/%s (page shift %d, %llu bytes, seed %llu)\n", name, RING_PAGE_SHIFT,
+	       total, (unsigned long long)s.seed);
+	return 0;
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Unit tests of module/ring.h: one function a promise of its header comment.
+ */
+#include "shim.h"
+
+#include <stddef.h>
+
+static int failures;
+static const char *current;
+
+#define CHECK(cond) do {						\
+	if (!(cond)) {							\
+		printf("# %s:%d: %s\n", __FILE__, __LINE__, #cond);	\
+		bad = 1;						\
+	}								\
+} while (0)
+
+static u32 put(struct ring *r, const void *src, u32 n)
+{
+	u32 done = 0, len, want = min(n, ring_space(r, n));
+
+	while (done < want) {
+		void *p = ring_write_seg(r, done, &len);
+
+		len = min(len, want - done);
+		memcpy(p, (const char *)src + done, len);
+		done += len;
+	}
+	ring_publish(r, done);
+	return done;
+}
+
+static u32 peek(struct ring *r, void *dst, u32 off, u32 n)
+{
+	u32 used = ring_used(r, off + n), done = 0, len;
+
+	n = off < used ? min(n, used - off) : 0;
+	while (done < n) {
+		void *p = ring_read_seg(r, off + done, &len);
+
+		len = min(len, n - done);
+		memcpy((char *)dst + done, p, len);
+		done += len;
+	}
+	return done;
+}
+
+static u32 get(struct ring *r, void *dst, u32 n)
+{
+	n = peek(r, dst, 0, n);
+	ring_consume(r, n);
+	return n;
+}
+
+static int empty_ring_holds_nothing(void)
+{
+	struct ring *r = ring_new(4 * RING_PAGE_SIZE);
+	int bad = 0;
+
+	CHECK(ring_len(r) == 0);
+	CHECK(ring_used(r, 1) == 0);
+	CHECK(ring_space(r, 1) == r->size);
+	ring_free(r);
+	return bad;
+}
+
+static int cursors_lie_on_lines_of_their_own(void)
+{
+	int bad = 0;
+
+	CHECK(offsetof(struct ring, head) % 64 == 0);
+	CHECK(offsetof(struct ring, tail) % 64 == 0);
+	CHECK(offsetof(struct ring, tail) - offsetof(struct ring, head) >= 64);
+	CHECK(offsetof(struct ring, tail_cache) / 64 == offsetof(struct ring, head) / 64);
+	CHECK(offsetof(struct ring, head_cache) / 64 == offsetof(struct ring, tail) / 64);
+	CHECK(sizeof(struct ring) % 64 == 0);
+	return bad;
+}
+
+static int full_ring_takes_no_more(void)
+{
+	struct ring *r = ring_new(4 * RING_PAGE_SIZE);
+	u32 size = r->size;
+	char *in = malloc(size + 1), *out = malloc(size + 1);
+	int bad = 0;
+
+	for (u32 i = 0; i <= size; i++)
+		in[i] = pattern(i);
+	CHECK(put(r, in, size + 1) == size);
+	CHECK(ring_space(r, 1) == 0);
+	CHECK(ring_len(r) == size);
+	CHECK(put(r, in, 1) == 0);
+	CHECK(get(r, out, size + 1) == size);
+	CHECK(!memcmp(in, out, size));
+	CHECK(ring_len(r) == 0);
+	CHECK(ring_space(r, size) == size);
+	free(in);
+	free(out);
+	ring_free(r);
+	return bad;
+}
+
+static int segments_end_at_pages(void)
+{
+	struct ring *r = ring_new(2 * RING_PAGE_SIZE);
+	u32 len;
+	int bad = 0;
+
+	CHECK(ring_write_seg(r, 0, &len) == r->pages[0] && len == RING_PAGE_SIZE);
+	CHECK(ring_write_seg(r, 1, &len) == (char *)r->pages[0] + 1 &&
+	      len == RING_PAGE_SIZE - 1);
+	CHECK(ring_write_seg(r, RING_PAGE_SIZE, &len) == r->pages[1] && len == RING_PAGE_SIZE);
+	ring_publish(r, RING_PAGE_SIZE + 3);
+	CHECK(ring_read_seg(r, RING_PAGE_SIZE - 1, &len) ==
+	      (char *)r->pages[0] + RING_PAGE_SIZE - 1 && len == 1);
+	ring_consume(r, RING_PAGE_SIZE + 3);
+	/* The next write wraps to the first page. */
+	CHECK(ring_write_seg(r, RING_PAGE_SIZE - 3, &len) == r->pages[0] && len == RING_PAGE_SIZE);
+	ring_free(r);
+	return bad;
+}
+
+static int one_page_is_a_ring(void)
+{
+	struct ring *r = ring_new(RING_PAGE_SIZE);
+	char c;
+	int bad = 0;
+
+	for (u32 i = 0; i < 5 * RING_PAGE_SIZE; i++) {
+		char b = pattern(i);
+
+		CHECK(put(r, &b, 1) == 1);
+		CHECK(get(r, &c, 1) == 1 && c == b);
+	}
+	ring_free(r);
+	return bad;
+}
+
+static int cursors_wrap_at_four_gigabytes(void)
+{
+	struct ring *r = ring_new(4 * RING_PAGE_SIZE);
+	u32 size = r->size;
+	char *in = malloc(size), *out = malloc(size);
+	int bad = 0;
+
+	for (u32 i = 0; i < size; i++)
+		in[i] = pattern(i);
+	for (u32 before = 0; before <= 2 * size; before += 7) {
+		ring_rebase(r, 0u - before);
+		for (int i = 0; i < 4; i++) {
+			u32 n = size - i;
+
+			memset(out, 0, size);
+			CHECK(put(r, in, n) == n);
+			CHECK(ring_len(r) == n);
+			CHECK(ring_used(r, n) == n);
+			CHECK(ring_space(r, size) == size - n);
+			CHECK(get(r, out, n) == n);
+			CHECK(!memcmp(in, out, n));
+		}
+	}
+	free(in);
+	free(out);
+	ring_free(r);
+	return bad;
+}
+
+static int unpublished_bytes_are_invisible(void)
+{
+	struct ring *r = ring_new(2 * RING_PAGE_SIZE);
+	u32 len;
+	int bad = 0;
+
+	*(char *)ring_write_seg(r, 0, &len) = 'x';
+	CHECK(ring_len(r) == 0);
+	CHECK(ring_used(r, 1) == 0);
+	ring_publish(r, 1);
+	CHECK(ring_used(r, 1) == 1);
+	CHECK(*(char *)ring_read_seg(r, 0, &len) == 'x');
+	ring_free(r);
+	return bad;
+}
+
+static int peek_leaves_the_bytes(void)
+{
+	struct ring *r = ring_new(2 * RING_PAGE_SIZE);
+	char out[8];
+	int bad = 0;
+
+	CHECK(put(r, "abcdef", 6) == 6);
+	CHECK(peek(r, out, 2, 3) == 3 && !memcmp(out, "cde", 3));
+	CHECK(peek(r, out, 6, 1) == 0);
+	CHECK(peek(r, out, 0, 8) == 6 && !memcmp(out, "abcdef", 6));
+	CHECK(get(r, out, 8) == 6 && !memcmp(out, "abcdef", 6));
+	ring_free(r);
+	return bad;
+}
+
+/* The point of the cached cursors: no look at the other side's line while the
+ * own view suffices, and a fresh look when it does not.
+ */
+static int cached_views_refresh_on_demand(void)
+{
+	struct ring *r = ring_new(2 * RING_PAGE_SIZE);
+	u32 size = r->size;
+	int bad = 0;
+
+	CHECK(ring_used(r, 1) == 0);
+	ring_publish(r, 4);
+	CHECK(ring_used(r, 0) == 0);
+	CHECK(ring_used(r, 1) == 4);
+	ring_publish(r, 4);
+	CHECK(ring_used(r, 4) == 4);
+	CHECK(ring_used(r, 5) == 8);
+	ring_consume(r, 8);
+	CHECK(ring_space(r, size - 8) == size - 8);
+	CHECK(ring_space(r, size - 7) == size);
+	ring_free(r);
+	return bad;
+}
+
+static int retract_takes_the_last_bytes_back(void)
+{
+	struct ring *r = ring_new(2 * RING_PAGE_SIZE);
+	char out[16];
+	int bad = 0;
+
+	ring_rebase(r, 0u - 3);
+	CHECK(put(r, "abcdef", 6) == 6);
+	CHECK(get(r, out, 2) == 2);
+	ring_retract(r, 3);
+	CHECK(ring_len(r) == 1);
+	CHECK(ring_space(r, r->size) == r->size - 1);
+	ring_retract(r, 1);
+	CHECK(ring_len(r) == 0);
+	CHECK(ring_space(r, r->size) == r->size);
+	CHECK(put(r, "xyz", 3) == 3);
+	CHECK(ring_len(r) == 3);
+	ring_free(r);
+	return bad;
+}
+
+static const struct {
+	const char *name;
+	int (*run)(void);
+} tests[] = {
+#define T(f) { #f, f }
+	T(empty_ring_holds_nothing),
+	T(cursors_lie_on_lines_of_their_own),
+	T(full_ring_takes_no_more),
+	T(segments_end_at_pages),
+	T(one_page_is_a_ring),
+	T(cursors_wrap_at_four_gigabytes),
+	T(unpublished_bytes_are_invisible),
+	T(peek_leaves_the_bytes),
+	T(cached_views_refresh_on_demand),
+	T(retract_takes_the_last_bytes_back),
+};
+
+int main(void)
+{
+	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
+		current = tests[i].name;
+		if (tests[i].run()) {
+			printf("not ok ring/unit/%s (page shift %d)\n", current, RING_PAGE_SHIFT);
+			failures++;
+		} else {
+			printf("ok ring/unit/%s (page shift %d)\n", current, RING_PAGE_SHIFT);
+		}
+	}
+	return failures != 0;
+}

@@ -1,0 +1,162 @@
+# shellcheck shell=bash disable=SC2034,SC2317
+# tests/topo/lib.sh: what the topology tests share. They run as root in the VM,
+# in the project folder, with the module loaded. A test is a function that ends
+# at its first failing command; `try NAME FUNCTION` prints its verdict.
+#
+# Commands in namespaces do not see the cgroups: `ip netns exec` mounts /sys anew.
+# Processes that have to wait for each other do so by their output: a server
+# prints "serving", a client told to hold prints "holding".
+
+set -u
+here=$(dirname "${BASH_SOURCE[0]}")
+load=$PWD/build/topo/load
+tmp=$(mktemp -d)
+failures=0
+started=()
+ENROLL=/sys/module/socksplice/parameters/enroll_all
+MODULE_KO=${MODULE_KO:-build/${KREL:-$(uname -r)}/socksplice.ko}
+export MODULE_KO
+
+enroll() { # enroll 0|1
+	echo "$1" > "$ENROLL"
+}
+
+tidy() {
+	local pid
+	set +e
+	for pid in ${started[@]+"${started[@]}"}; do
+		kill -9 "$pid"
+	done 2>/dev/null
+	wait 2>/dev/null
+	started=()
+	rm -f "$tmp"/*.in "$tmp"/*.out
+	ip -all netns delete 2>/dev/null
+	if [ -w "$ENROLL" ]; then
+		enroll 0
+	fi
+}
+
+trap 'tidy; rm -rf "$tmp"' EXIT
+
+try() {
+	local status
+	# Not as a condition: there, the shell would ignore -e.
+	(set -e; trap tidy EXIT; "$2") > "$tmp/log" 2>&1 </dev/null
+	status=$?
+	if [ $status = 0 ]; then
+		echo "ok topo/$1"
+	else
+		failures=$((failures + 1))
+		echo "not ok topo/$1: $(tail -n 1 "$tmp/log")"
+		sed 's/^/# /' "$tmp/log"
+	fi
+}
+
+finish() {
+	exit $((failures > 0))
+}
+
+fail() {
+	echo "$*"
+	exit 1
+}
+
+# A network namespace; "-" stands for the one we are in.
+ns_add() {
+	local n
+	for n; do
+		ip netns add "$n"
+		ip -n "$n" link set lo up
+	done
+}
+
+ns_inode() {
+	if [ "$1" = - ]; then
+		stat -Lc %i /proc/self/ns/net
+	else
+		stat -Lc %i "/run/netns/$1"
+	fi
+}
+
+within() { # within NS COMMAND…
+	local ns=$1
+	shift
+	if [ "$ns" = - ]; then
+		"$@"
+	else
+		ip netns exec "$ns" "$@"
+	fi
+}
+
+veth() { # veth NS-A NAME-A ADDRESS-A NS-B NAME-B ADDRESS-B: "-" is no address
+	ip link add "$2" netns "$1" type veth peer name "$5" netns "$4"
+	[ "$3" = - ] || ip -n "$1" addr add "$3" dev "$2" nodad
+	[ "$6" = - ] || ip -n "$4" addr add "$6" dev "$5" nodad
+	ip -n "$1" link set "$2" up
+	ip -n "$4" link set "$5" up
+}
+
+# start NAME NS WORD COMMAND…: in the background, until it prints WORD. It
+# goes on until `stop NAME`. $pid_NAME is COMMAND itself, not a shell around it.
+start() {
+	local name=$1 ns=$2 word=$3 line='' part in out pid command
+	shift 3
+	command=("$@")
+	[ "$ns" = - ] || command=(ip netns exec "$ns" "$@")
+	mkfifo "$tmp/$name.in" "$tmp/$name.out"
+	exec {in}<>"$tmp/$name.in" {out}<>"$tmp/$name.out"
+	"${command[@]}" <"$tmp/$name.in" >"$tmp/$name.out" {in}>&- {out}>&- &
+	pid=$!
+	started+=("$pid")
+	eval "in_$name=$in out_$name=$out pid_$name=$pid"
+	# What came before a time-out is kept: it may be half a line.
+	until read -r -t 2 -u "$out" part; do
+		line+=$part
+		kill -0 "$pid" 2>/dev/null || fail "$name ended"
+	done
+	line+=$part
+	[[ $line == "$word"* ]] || fail "$name said: $line"
+}
+
+# Tells NAME to end and demands that it ends well. By a line: the end of its input
+# would not come, as processes started later hold the pipe open, too.
+stop() {
+	local in out pid
+	eval "in=\$in_$1 out=\$out_$1 pid=\$pid_$1"
+	echo >&"$in"
+	exec {in}>&- {out}<&-
+	rm -f "$tmp/$1.in" "$tmp/$1.out"
+	wait "$pid"
+}
+
+serve() { # serve NAME NS ADDRESS PORT OPTION…
+	local name=$1 ns=$2
+	shift 2
+	start "$name" "$ns" serving "$load" serve "$@"
+}
+
+hold() { # hold NAME NS ADDRESS PORT OPTION…
+	local name=$1 ns=$2
+	shift 2
+	start "$name" "$ns" holding "$load" run "$@" --hold
+}
+
+field() { # field NAME, of a line of `load pairs`
+	tr ' ' '\n' | grep -A1 -x "$1" | tail -n 1
+}
+
+# expect_pairs N [busy] [NS-GROUP…]: that many pairs, all of whose bytes after
+# the first of each end went by ring.
+expect_pairs() {
+	local n=$1 line
+	shift
+	line=$("$load" pairs --want "$n" --seconds 60 "$@") || { echo "$line"; fail "wanted $n pairs: $line"; }
+	echo "$line"
+	[ "$n" = 0 ] || [ "$(field busy <<<"$line")" = "$n" ] || fail "not every pair used its ring: $line"
+	[ "$n" = 0 ] || [ "$(field ring <<<"$line")" -gt "$(field tcp <<<"$line")" ] ||
+		fail "most bytes went by TCP: $line"
+}
+
+counter() {
+	"$load" stat "$1"
+}
