@@ -7,6 +7,7 @@
 
 #include <linux/bpf.h>
 #include <linux/filter.h>
+#include <linux/kcm.h>
 #include <sys/mman.h>
 
 #define UNPAIR "a paired socket is not handed over"
@@ -62,6 +63,45 @@ static void options_unchanged(void)
 	for (size_t i = 0; i < ARRAY_SIZE(list); i++)
 		say("%s %d %d", list[i].text, opt(k.a, list[i].level, list[i].name),
 		    opt(k.b, list[i].level, list[i].name));
+	conn_end(&k);
+}
+
+static struct tcp_info info(int fd)
+{
+	struct tcp_info i = {};
+	socklen_t len = sizeof(i);
+
+	MUST(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &len));
+	return i;
+}
+
+static const char *counted(uint64_t before, uint64_t after)
+{
+	const uint64_t all = 12000, by_tcp = env.paired ? 0 : all;
+
+	return after - before == by_tcp ? "what went by TCP" : "something else";
+}
+
+/* Its byte counters know of TCP's bytes only; all that is no counter stays. */
+static void tcp_info(void)
+{
+	struct tcp_info a, b, ea, eb;
+	struct conn k;
+
+	conn_start(&k);
+	a = info(k.a);
+	b = info(k.b);
+	traffic(&k);
+	ea = info(k.a);
+	eb = info(k.b);
+	say("sent %s, %s", counted(a.tcpi_bytes_sent, ea.tcpi_bytes_sent),
+	    counted(b.tcpi_bytes_sent, eb.tcpi_bytes_sent));
+	say("received %s, %s", counted(a.tcpi_bytes_received, ea.tcpi_bytes_received),
+	    counted(b.tcpi_bytes_received, eb.tcpi_bytes_received));
+	say("state %d ca_state %d options %#x scale %d %d advmss %u pmtu %u retrans %u lost %u",
+	    ea.tcpi_state, ea.tcpi_ca_state, ea.tcpi_options, ea.tcpi_snd_wscale,
+	    ea.tcpi_rcv_wscale, ea.tcpi_advmss, ea.tcpi_pmtu,
+	    ea.tcpi_total_retrans, ea.tcpi_lost);
 	conn_end(&k);
 }
 
@@ -173,6 +213,48 @@ static void sockmap_asked(void)
 }
 
 /* A filter that drops every segment: nothing comes until it is taken off. */
+static int kcm_attach(int kcm, int fd)
+{
+	/* Each message has 100 bytes. */
+	static const struct bpf_insn hundred[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 100 },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	union bpf_attr attr = { .prog_type = BPF_PROG_TYPE_SOCKET_FILTER, .insn_cnt = 2,
+				.insns = (unsigned long)hundred, .license = (unsigned long)"GPL" };
+	struct kcm_attach at = { .fd = fd };
+
+	at.bpf_fd = MUST(syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof(attr)));
+	return ioctl(kcm, SIOCKCMATTACH, &at);
+}
+
+/* A consumer in the kernel takes the socket over, and reads below the calls that
+ * applications use.
+ */
+static void kcm_attached(void)
+{
+	char msg[100], got[200];
+	uint64_t pos = 0;
+	struct conn k;
+	int kcm;
+
+	conn_start(&k);
+	traffic(&k);
+	kcm = socket(AF_KCM, SOCK_SEQPACKET, KCMPROTO_CONNECTED);
+	if (kcm < 0)
+		skip("no AF_KCM: %s", strerror(errno));
+	SAY(kcm_attach(kcm, k.b));
+	for (int i = 0; i < 5; i++) {
+		fill(msg, sizeof(msg), pos);
+		SAY(send(k.a, msg, sizeof(msg), 0));
+		SAY(recv(kcm, got, sizeof(got), 0));
+		say("whole %d", is_pattern(got, sizeof(msg), pos));
+		pos += sizeof(msg);
+	}
+	close(kcm);
+	conn_end(&k);
+}
+
 static void filter_attached(void)
 {
 	struct sock_filter drop = { BPF_RET | BPF_K, 0, 0, 0 };
@@ -277,11 +359,12 @@ static void wrong_calls(void)
 }
 
 const struct bcase later_cases[] = {
-	CASE(options_unchanged), CASE(options_set), CASE(ulp_reads_empty),
+	CASE(options_unchanged), CASE(options_set), CASE(ulp_reads_empty), CASE(tcp_info),
 	CASE_ANY(ktls_asked, "the socket may stay paired or not"),
 	CASE_ANY(unknown_ulp, "the socket may stay paired or not"),
 	CASE_ANY(repair_asked, "the socket may stay paired or not"),
 	CASE_ANY(sockmap_asked, "the socket may stay paired or not"),
+	CASE_ANY(kcm_attached, "a consumer in the kernel gets its bytes by TCP"),
 	CASE_ANY(filter_attached, "a filter sees segments, so its socket goes by TCP"),
 	CASE_ANY(addrform, "a socket that asks leaves its pair"),
 	CASE(zerocopy_receive), CASE(names), CASE(wrong_calls),

@@ -15,7 +15,7 @@ static int client_connect(const struct options *o, unsigned int bind_port, int *
 {
 	struct sockaddr_storage ss;
 	socklen_t len;
-	int fd = tcp_socket(o->addr, 0), on = 1;
+	int fd = option_socket(o), on = 1;
 
 	if (bind_port) {
 		const char *any = strchr(o->addr, ':') ? "::" : "0.0.0.0";
@@ -44,11 +44,12 @@ static int must_connect(const struct options *o, unsigned int bind_port)
 	return fd;
 }
 
-/* Until a line comes, or the end of input. */
-static void hold_on(void)
+/* Says @what and waits for a line, or the end of input. */
+static void hold_on(const char *what)
 {
 	char c;
 
+	printf("%s\n", what);
 	fflush(stdout);
 	while (read(0, &c, 1) < 0 && errno == EINTR)
 		;
@@ -58,20 +59,22 @@ int run(const struct options *o)
 {
 	int *fd = calloc(o->conns, sizeof(*fd));
 	unsigned int c, r;
+	time_t end;
 
 	for (c = 0; c < o->conns; c++)
 		fd[c] = must_connect(o, o->bind ? o->bind + c : 0);
-	for (r = 0; r < o->rounds; r++) {
+	if (o->wait)
+		hold_on("connected");
+	end = time(NULL) + o->seconds;
+	for (r = 0; o->timed ? time(NULL) < end : r < o->rounds; r++) {
 		for (c = 0; c < o->conns; c++) {
 			if (message_exchange(fd[c], o->tenant, c, r, o->size))
 				die("connection %u, round %u: %s", c, r, strerror(errno));
 		}
 	}
-	if (o->hold) {
-		printf("holding\n");
-		hold_on();
-	}
-	printf("done %u connections, %u rounds\n", o->conns, o->rounds);
+	if (o->hold)
+		hold_on("holding");
+	printf("done %u connections, %u rounds\n", o->conns, r);
 	return 0;
 }
 
@@ -236,9 +239,8 @@ int simultaneous(const struct options *o)
 			fcntl(a, F_SETFL, 0);
 			fcntl(b, F_SETFL, 0);
 			both_ways(a, b, o->tenant);
-			printf("opened at once\n");
 			if (o->hold)
-				hold_on();
+				hold_on("opened at once");
 			return 0;
 		}
 		reset(a);
@@ -281,8 +283,7 @@ int forge(const struct options *o)
 	setsockopt(a, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off));
 	setsockopt(b, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off));
 	both_ways(a, b, o->tenant);
-	printf("forged\n");
 	if (o->hold)
-		hold_on();
+		hold_on("forged");
 	return 0;
 }

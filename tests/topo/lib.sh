@@ -141,6 +141,20 @@ hold() { # hold NAME NS ADDRESS PORT OPTION…
 	start "$name" "$ns" holding "$load" run "$@" --hold
 }
 
+connect() { # connect NAME NS ADDRESS PORT OPTION…: its rounds wait for `go NAME`
+	local name=$1 ns=$2
+	shift 2
+	start "$name" "$ns" connected "$load" run "$@" --wait --hold
+}
+
+go() { # go NAME: until NAME is "holding"
+	local in out line
+	eval "in=\$in_$1 out=\$out_$1"
+	echo >&"$in"
+	read -r -t 120 -u "$out" line || fail "$1 did not come to its end"
+	[ "$line" = holding ] || fail "$1 said: $line"
+}
+
 field() { # field NAME, of a line of `load pairs`
 	tr ' ' '\n' | grep -A1 -x "$1" | tail -n 1
 }
@@ -155,6 +169,13 @@ expect_pairs() {
 	[ "$n" = 0 ] || [ "$(field busy <<<"$line")" = "$n" ] || fail "not every pair used its ring: $line"
 	[ "$n" = 0 ] || [ "$(field ring <<<"$line")" -gt "$(field tcp <<<"$line")" ] ||
 		fail "most bytes went by TCP: $line"
+}
+
+# A cgroup with the memory controller: prints its folder.
+memory_group() { # memory_group NAME
+	echo +memory > /sys/fs/cgroup/cgroup.subtree_control
+	mkdir -p "/sys/fs/cgroup/$1"
+	echo "/sys/fs/cgroup/$1"
 }
 
 counter() {

@@ -9,6 +9,7 @@
 #include <getopt.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <linux/filter.h>
 #include <sys/resource.h>
 
 void die(const char *fmt, ...)
@@ -52,13 +53,47 @@ int tcp_socket(const char *addr, int flags)
 	return fd;
 }
 
+/* A socket with --option, each of which keeps a connection on TCP. */
+int option_socket(const struct options *o)
+{
+	struct sock_filter accept_all = BPF_STMT(BPF_RET | BPF_K, 0x7fffffff);
+	const struct sock_fprog filter = { 1, &accept_all };
+	const unsigned int rate = 100 * 1000 * 1000;
+	const char *name = o->option;
+	int fd, on = 1, err;
+
+	if (!name)
+		return tcp_socket(o->addr, 0);
+	if (!strcmp(name, "mptcp")) {
+		fd = socket(strchr(o->addr, ':') ? AF_INET6 : AF_INET, SOCK_STREAM, IPPROTO_MPTCP);
+		if (fd < 0)
+			die("IPPROTO_MPTCP: %s", strerror(errno));
+		return fd;
+	}
+	fd = tcp_socket(o->addr, 0);
+	if (!strcmp(name, "pacing"))
+		err = setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
+	else if (!strcmp(name, "timestamps"))
+		err = setsockopt(fd, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof(on));
+	else if (!strcmp(name, "filter"))
+		err = setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter));
+	else
+		die("no such option: %s", name);
+	if (err)
+		die("%s: %s", name, strerror(errno));
+	return fd;
+}
+
 static void usage(void)
 {
 	fprintf(stderr,
 		"load serve ADDR PORT [--tenant T] [--fastopen]   echo; dies of a byte of another tenant\n"
 		"load proxy ADDR PORT                 carry to where REDIRECT took it from\n"
 		"load run ADDR PORT [--tenant T] [--conns N] [--rounds N] [--size N] [--bind PORT]\n"
-		"                   [--hold] [--fastopen]   --hold: \"holding\", then wait for a line\n"
+		"                   [--hold] [--wait] [--fastopen] [--seconds N]\n"
+		"                   [--option pacing|timestamps|filter|mptcp]\n"
+		"       --wait: when connected \"connected\", then wait for a line; --hold: at the end\n"
+		"       \"holding\", the same; --seconds: instead of --rounds\n"
 		"load churn ADDR PORT [--seconds N] [--workers N]  connect, send, end in every way\n"
 		"load storm ADDR PORT --bind PORT [--rounds N]     one source port, again and again\n"
 		"load simultaneous ADDR PORT --bind PORT           both ends connect at once\n"
@@ -96,7 +131,9 @@ int main(int argc, char **argv)
 		{ "bind", required_argument, NULL, 'b' },
 		{ "seed", required_argument, NULL, 'e' },
 		{ "want", required_argument, NULL, 'W' },
+		{ "option", required_argument, NULL, 'o' },
 		{ "hold", no_argument, NULL, 'h' },
+		{ "wait", no_argument, NULL, 'p' },
 		{ "fastopen", no_argument, NULL, 'f' },
 		{ }
 	};
@@ -116,12 +153,14 @@ int main(int argc, char **argv)
 		case 'c': o.conns = n; break;
 		case 'r': o.rounds = n; break;
 		case 's': o.size = n; break;
-		case 'S': o.seconds = n; break;
+		case 'S': o.seconds = n; o.timed = true; break;
 		case 'w': o.workers = n; break;
 		case 'b': o.bind = n; break;
 		case 'e': o.seed = n; break;
 		case 'W': want = n; wanted = true; break;
+		case 'o': o.option = optarg; break;
 		case 'h': o.hold = true; break;
+		case 'p': o.wait = true; break;
 		case 'f': o.fastopen = true; break;
 		default: usage();
 		}

@@ -29,13 +29,14 @@ struct header {
 struct options {
 	unsigned int tenant, conns, rounds, size, seconds, workers, port, bind;
 	unsigned int seed;
-	bool hold, any_end, fastopen;
-	const char *addr;
+	bool hold, wait, timed, fastopen;
+	const char *addr, *option;
 };
 
 __attribute__((format(printf, 1, 2), noreturn)) void die(const char *fmt, ...);
 void address(struct sockaddr_storage *ss, socklen_t *len, const char *addr, unsigned int port);
 int tcp_socket(const char *addr, int flags);
+int option_socket(const struct options *o);
 
 /* message.c */
 void message_make(void *buf, const struct header *h);
