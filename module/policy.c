@@ -118,31 +118,33 @@ static const struct btf_kfunc_id_set sockops_set = {
 /* enroll_all: the tracepoint, without BPF. */
 
 static struct tracepoint *state_tp;
-static bool enroll_all;			/* enroll_lock */
+static bool enroll_all;			/* written under enroll_lock */
 static bool ready;			/* enroll_lock; between init and exit */
+static bool registered;			/* enroll_lock */
 static DEFINE_MUTEX(enroll_lock);
 
 static void state_probe(void *data, const struct sock *sk, const int oldstate,
 			const int newstate)
 {
-	if (newstate != TCP_ESTABLISHED || sk->sk_protocol != IPPROTO_TCP ||
+	if (!READ_ONCE(enroll_all) ||
+	    newstate != TCP_ESTABLISHED || sk->sk_protocol != IPPROTO_TCP ||
 	    (oldstate != TCP_SYN_SENT && oldstate != TCP_SYN_RECV))
 		return;
 	socksplice_enroll((struct sock *)sk, oldstate == TCP_SYN_SENT, NULL);
 }
 
-static int enroll_all_apply(bool on)
+/* Stays registered until the module goes: switching patches no kernel code. */
+static int state_probe_register(void)
 {
 	int err;
 
 	lockdep_assert_held(&enroll_lock);
-	if (on) {
-		if (!state_tp)
-			return -ENOENT;
-		return tracepoint_probe_register(state_tp, state_probe, NULL);
-	}
-	err = tracepoint_probe_unregister(state_tp, state_probe, NULL);
-	tracepoint_synchronize_unregister();
+	if (registered)
+		return 0;
+	if (!state_tp)
+		return -ENOENT;
+	err = tracepoint_probe_register(state_tp, state_probe, NULL);
+	registered = !err;
 	return err;
 }
 
@@ -154,10 +156,10 @@ static int enroll_all_set(const char *val, const struct kernel_param *kp)
 	if (kstrtobool(val, &on))
 		return -EINVAL;
 	mutex_lock(&enroll_lock);
-	if (on != enroll_all && ready)
-		err = enroll_all_apply(on);
+	if (on && ready)
+		err = state_probe_register();
 	if (!err)
-		enroll_all = on;
+		WRITE_ONCE(enroll_all, on);
 	mutex_unlock(&enroll_lock);
 	return err;
 }
@@ -217,7 +219,7 @@ int socksplice_policy_init(void)
 	for_each_kernel_tracepoint(find_tracepoint, NULL);
 
 	mutex_lock(&enroll_lock);
-	err = enroll_all ? enroll_all_apply(true) : 0;
+	err = enroll_all ? state_probe_register() : 0;
 	ready = !err;
 	mutex_unlock(&enroll_lock);
 	return err;
@@ -226,9 +228,11 @@ int socksplice_policy_init(void)
 void socksplice_policy_exit(void)
 {
 	mutex_lock(&enroll_lock);
-	if (enroll_all)
-		enroll_all_apply(false);
-	enroll_all = false;
 	ready = false;
+	if (registered) {
+		tracepoint_probe_unregister(state_tp, state_probe, NULL);
+		tracepoint_synchronize_unregister();
+		registered = false;
+	}
 	mutex_unlock(&enroll_lock);
 }
