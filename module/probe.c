@@ -9,7 +9,7 @@
 
 #define PROBE_INTERVAL	HZ	/* peers answer at most two a second */
 #define PROBE_MISSES	2
-#define PROBE_BATCH	64	/* pairs that are held at one time */
+#define PROBE_BATCH	256	/* pairs that are held at one time */
 
 static void probe_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(probe, probe_work);
@@ -46,9 +46,14 @@ static bool may_probe(const struct sock *sk)
 	       !tp->packets_out && tp->write_seq == tp->snd_una && !tp->repair;
 }
 
+static u64 both_rings(const struct socksplice_chan *c, const struct socksplice_chan *peer)
+{
+	return READ_ONCE(c->ring_bytes) + READ_ONCE(peer->ring_bytes);
+}
+
 static void probe_end(struct socksplice_chan *c, struct socksplice_chan *peer)
 {
-	u64 bytes = READ_ONCE(c->ring_bytes) + READ_ONCE(peer->ring_bytes);
+	u64 bytes = both_rings(c, peer);
 	bool active = bytes != c->probe_bytes;
 	struct tcp_sock *tp;
 	struct sock *sk;
@@ -90,9 +95,17 @@ out:
 	rcu_read_unlock();
 }
 
-/* Under the list's lock, so the pair's chans are alive: keep them so. */
+/* Under the list's lock, so the pair's chans are alive: keep them so. Not those of
+ * idle pairs, for which probe_end() would do nothing: each batch begins with a
+ * walk over all that came before.
+ */
 static int collect(struct socksplice_chan *a, struct socksplice_chan *b, void *arg)
 {
+	u64 bytes = both_rings(a, b);
+
+	if (bytes == a->probe_bytes && !a->probe_pending &&
+	    bytes == b->probe_bytes && !b->probe_pending)
+		return 0;
 	if (batch.n == PROBE_BATCH)
 		return -EAGAIN;
 	refcount_inc(&a->ref);

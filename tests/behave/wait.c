@@ -23,11 +23,14 @@ static void handle(int sig, int flags)
 	MUST(sigaction(sig, &sa, NULL));
 }
 
+/* By the clock that goes forward with the kernel's ticks, in which time-outs are
+ * counted: where a host is late with a tick, real time has gone on before.
+ */
 static long ms_now(void)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
 	return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
@@ -44,7 +47,7 @@ static void rcvtimeo(void)
 		t = ms_now();
 		SAY(recv(k.b, b, 16, 0));
 		t = ms_now() - t;
-		say("waited long enough %d, not much too long %d", t >= 99, t < 5000);
+		say("waited long enough %d, not much too long %d", t >= 95, t < 5000);
 	}
 	SAY(send(k.a, "abc", 3, 0));
 	SAY_BUF(recv(k.b, b, 16, 0), b);
