@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* X(name) for each case, in the order in which they run; case_name() is in
- * bytes.c, wait.c or switch.c.
+ * bytes.c, wait.c, ends.c or switch.c.
  */
 #ifndef CASES_H
 #define CASES_H
@@ -30,6 +30,11 @@
 	X(fin_asleep) \
 	X(reset) \
 	X(unmap_asleep) \
+	X(both_ends) \
+	X(fin_positions) \
+	X(reset_asleep) \
+	X(unmap_again) \
+	X(unmap_flowing) \
 	X(io_uring) \
 	X(listener) \
 	X(counters) \

@@ -173,6 +173,11 @@ static void *writer_run(void *arg)
 	return NULL;
 }
 
+void writer_go(struct writer *w)
+{
+	check(!pthread_create(&w->thread, NULL, writer_run, w), "thread");
+}
+
 /* A parser charges each record with the whole buffer that it is cut from. Bulk
  * data of small records overruns the receive buffer, and the kernel then loses
  * its way, with read(2) as well: the writer stays a few records ahead only.
@@ -185,7 +190,7 @@ void writer_start(struct writer *w, const struct flow *f, size_t len, size_t chu
 		w->chunk = chunk < 4000 ? chunk : 4000;
 	}
 	atomic_store(&consumed, 0);
-	check(!pthread_create(&w->thread, NULL, writer_run, w), "thread");
+	writer_go(w);
 }
 
 /* len bytes through each kind, and what the counters and the socket's memory
@@ -226,6 +231,7 @@ void transfer(enum kind kind, int family, size_t len, size_t send_chunk, size_t 
 void transfer_kinds(int family, size_t len, size_t send_chunk, size_t chunk, int pipe_size)
 {
 	for (enum kind k = 0; k < KIND_MAX; k++) {
+		long start = ms();
 		pid_t pid = fork();
 		int status;
 
@@ -238,7 +244,37 @@ void transfer_kinds(int family, size_t len, size_t send_chunk, size_t chunk, int
 		waitpid(pid, &status, 0);
 		check(!status, "%s with %s", WIFSIGNALED(status) ? "killed" : "failed",
 		      kind_names[k]);
+		if (ms() - start > 5000)
+			printf("# %s took %ld ms\n", kind_names[k], ms() - start);
 	}
+}
+
+static void *reader_run(void *arg)
+{
+	struct reader *r = arg;
+
+	splice_stream(r->fd, r->pos, r->len, 65536, 0);
+	return NULL;
+}
+
+void reader_go(struct reader *r, int fd, uint64_t pos, size_t len)
+{
+	*r = (struct reader){ .fd = fd, .pos = pos, .len = len };
+	check(!pthread_create(&r->thread, NULL, reader_run, r), "thread");
+}
+
+void expect_eof(int fd)
+{
+	int p[2];
+
+	make_pipe(p, 0);
+	for (int i = 0; i < 3; i++) {
+		ssize_t n = splice(fd, NULL, p[1], NULL, 65536, 0);
+
+		check(n == 0, "%zd %s", n, strerror(errno));
+	}
+	close(p[0]);
+	close(p[1]);
 }
 
 static void *sleeper_run(void *arg)

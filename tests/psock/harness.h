@@ -29,6 +29,13 @@ struct writer {
 	size_t len, chunk, window;
 };
 
+struct reader {
+	pthread_t thread;
+	int fd;
+	uint64_t pos;
+	size_t len;
+};
+
 struct sleeper {
 	pthread_t thread;
 	atomic_int tid;
@@ -65,7 +72,14 @@ bool through_psock(enum kind kind);
 
 uint32_t meminfo(int fd, int which);	/* SO_MEMINFO */
 
+/* A thread that sends what @w says, or all of @len by the way of the flow. */
+void writer_go(struct writer *w);
 void writer_start(struct writer *w, const struct flow *f, size_t len, size_t chunk);
+
+/* A thread that splices @len bytes and checks them. */
+void reader_go(struct reader *r, int fd, uint64_t pos, size_t len);
+/* splice(2) says end of file, more than once. */
+void expect_eof(int fd);
 
 /* A thread in splice(2), asleep when this returns. */
 void sleeper_start(struct sleeper *s, int fd, int pipe);

@@ -93,12 +93,16 @@ static void attach(struct flow *f, const char *prog, const char *map, enum bpf_a
 		die("cannot attach %s to %s: %s", prog, map, strerror(errno));
 }
 
+/* The programs of a socket that has left a map stay while a reader is inside,
+ * and the kernel then takes it for one that is in a map with programs.
+ */
 static void put(struct flow *f, const char *map, uint32_t key, int fd)
 {
 	uint64_t value = fd;
 
-	if (bpf_map_update_elem(map_fd(f, map), &key, &value, BPF_ANY))
-		die("cannot put a socket into %s: %s", map, strerror(errno));
+	while (bpf_map_update_elem(map_fd(f, map), &key, &value, BPF_ANY))
+		if (errno != EBUSY)
+			die("cannot put a socket into %s: %s", map, strerror(errno));
 }
 
 static void rule(struct flow *f, int fd, struct rule r)
@@ -196,6 +200,25 @@ void flow_open(struct flow *f, enum kind kind, int family)
 	}
 }
 
+void both_open(struct flow *f, bool verdict, int family)
+{
+	*f = (struct flow){ .kind = verdict ? KIND_PASS : KIND_MSG, .via = -1 };
+	tcp_pair(family, &f->wr, &f->rd);
+	f->peer = f->wr;
+	load(f);
+	if (verdict) {
+		attach(f, "verdict", "src", BPF_SK_SKB_STREAM_VERDICT);
+		attach(f, "verdict", "dst", BPF_SK_SKB_STREAM_VERDICT);
+	} else {
+		attach(f, "message", "src", BPF_SK_MSG_VERDICT);
+		attach(f, "message", "dst", BPF_SK_MSG_VERDICT);
+		rule(f, f->wr, (struct rule){ .action = RULE_TO_DST, .flags = BPF_F_INGRESS });
+		rule(f, f->rd, (struct rule){ .action = RULE_TO_SRC, .flags = BPF_F_INGRESS });
+	}
+	put(f, "src", 0, f->wr);
+	put(f, "dst", 0, f->rd);
+}
+
 void flow_close(struct flow *f)
 {
 	close(f->rd);
@@ -208,13 +231,22 @@ void flow_close(struct flow *f)
 		bpf_object__close(f->obj);
 }
 
+static const char *readers_map(const struct flow *f)
+{
+	return f->kind == KIND_HASH || f->kind == KIND_REDIR_HASH ? "hash" : "dst";
+}
+
 void flow_unmap(struct flow *f)
 {
-	bool hashed = f->kind == KIND_HASH || f->kind == KIND_REDIR_HASH;
 	uint32_t key = 0;
 
-	if (bpf_map_delete_elem(map_fd(f, hashed ? "hash" : "dst"), &key))
+	if (bpf_map_delete_elem(map_fd(f, readers_map(f)), &key))
 		die("cannot delete from the map: %s", strerror(errno));
+}
+
+void flow_map(struct flow *f)
+{
+	put(f, readers_map(f), 0, f->rd);
 }
 
 bool flow_own(const struct flow *f)

@@ -48,10 +48,16 @@ struct flow {
 
 /* Exits the process when it fails. */
 void flow_open(struct flow *f, enum kind kind, int family);
-/* Closes all that flow_open() opened. */
+/* One connection, f.wr and f.rd its ends, both in a map: an sk_msg program
+ * passes what each sends straight to the other, or a verdict program passes what
+ * arrives at each.
+ */
+void both_open(struct flow *f, bool verdict, int family);
+/* Closes all that was opened. */
 void flow_close(struct flow *f);
-/* Takes the reader out of its map. */
+/* Takes the reader out of its map, and puts it back. */
 void flow_unmap(struct flow *f);
+void flow_map(struct flow *f);
 /* Whether bytes come by the reader's own connection. */
 bool flow_own(const struct flow *f);
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cases.h"
+#include "harness.h"
 
 static const struct {
 	const char *name;
@@ -29,6 +30,7 @@ static const struct {
 
 static int run_case(unsigned int i)
 {
+	long start = ms();
 	int status;
 	pid_t pid;
 
@@ -42,7 +44,7 @@ static int run_case(unsigned int i)
 	}
 	waitpid(pid, &status, 0);
 	if (!status)
-		printf("ok %s\n", cases[i].name);
+		printf("ok %s (%.1f s)\n", cases[i].name, (ms() - start) / 1000.0);
 	else if (WIFSIGNALED(status))
 		printf("not ok %s: %s\n", cases[i].name,
 		       WTERMSIG(status) == SIGALRM ? "hangs" : strsignal(WTERMSIG(status)));

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/io_uring.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -12,13 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "cases.h"
 #include "harness.h"
+#include "uring.h"
 
 /* Blocking: asleep until bytes come. */
 void case_block(void)
@@ -240,55 +238,29 @@ void case_unmap_asleep(void)
 	}
 }
 
-static void *map_ring(int ring, size_t len, off_t off)
-{
-	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, ring, off);
-
-	check(p != MAP_FAILED, "%s", strerror(errno));
-	return p;
-}
-
 /* splice(2) by io_uring, from a task and from a worker that sleeps. */
 void case_io_uring(void)
 {
 	for (enum kind k = 0; k < KIND_MAX; k++) {
 		for (int late = 0; late < 2; late++) {
-			struct io_uring_params par = { 0 };
-			struct io_uring_sqe *sqes;
-			struct io_uring_cqe *cqe;
+			struct uring u;
 			struct flow f;
-			char *sq, *cq;
-			int ring, p[2];
+			int n, p[2];
 
 			flow_open(&f, k, AF_INET);
 			make_pipe(p, 0);
-			ring = syscall(SYS_io_uring_setup, 4, &par);
-			check(ring >= 0, "io_uring_setup: %s", strerror(errno));
-			sq = map_ring(ring, par.sq_off.array + 4 * par.sq_entries,
-				      IORING_OFF_SQ_RING);
-			cq = map_ring(ring, par.cq_off.cqes + par.cq_entries * sizeof(*cqe),
-				      IORING_OFF_CQ_RING);
-			sqes = map_ring(ring, par.sq_entries * sizeof(*sqes), IORING_OFF_SQES);
-			sqes[0] = (struct io_uring_sqe){
-				.opcode = IORING_OP_SPLICE, .fd = p[1], .splice_fd_in = f.rd,
-				.splice_off_in = -1ULL, .off = -1ULL, .len = 65536,
-			};
-			((unsigned int *)(sq + par.sq_off.array))[0] = 0;
-			__atomic_store_n((unsigned int *)(sq + par.sq_off.tail), 1,
-					 __ATOMIC_RELEASE);
+			uring_open(&u);
 			if (!late) {
 				send_stream(f.wr, 0, 1000);
 				wait_readable(f.rd);
 			}
-			check(syscall(SYS_io_uring_enter, ring, 1, 0, 0, NULL, 0) == 1, "enter: %s", strerror(errno));
+			uring_splice(&u, f.rd, p[1], 65536);
 			if (late)
 				send_stream(f.wr, 0, 1000);
-			check(!syscall(SYS_io_uring_enter, ring, 0, 1, IORING_ENTER_GETEVENTS,
-				       NULL, 0), "wait: %s", strerror(errno));
-			cqe = (struct io_uring_cqe *)(cq + par.cq_off.cqes);
-			check(cqe->res == 1000, "%s: %d", kind_names[k], cqe->res);
+			n = uring_wait(&u);
+			check(n == 1000, "%s: %d", kind_names[k], n);
 			drain_pipe(p[0], 0, 1000);
-			close(ring);
+			uring_close(&u);
 		}
 	}
 }

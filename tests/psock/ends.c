@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Both ends in the map, and how a stream ends: FIN and RST in each position,
+ * and leaving the map with a reader asleep or at work.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sock_diag.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "cases.h"
+#include "harness.h"
+
+/* Where the other direction's stream begins. */
+#define BACK	(1ULL << 40)
+
+/* Until @n bytes can be read. */
+static void await_bytes(int fd, int n)
+{
+	long start = ms();
+	int have = 0;
+
+	while (have != n) {
+		check(!ioctl(fd, FIONREAD, &have), "FIONREAD");
+		check(ms() - start < 10000, "%d bytes to read of %d after 10 s", have, n);
+	}
+}
+
+/* Both ways at once and by turns, each end in the map and spliced from. */
+void case_both_ends(void)
+{
+	for (int way = 0; way < 2; way++) {
+		for (int family = 0; family < 2; family++) {
+			const size_t len = 2000000;
+			uint64_t before = psock_bytes();
+			struct reader ra, rb;
+			struct writer wa, wb;
+			struct flow f;
+
+			both_open(&f, way, family ? AF_INET6 : AF_INET);
+			wa = (struct writer){ .fd = f.wr, .len = len, .chunk = 40000 };
+			wb = (struct writer){ .fd = f.rd, .pos = BACK, .len = len, .chunk = 30000 };
+			reader_go(&ra, f.rd, 0, len);
+			reader_go(&rb, f.wr, BACK, len);
+			writer_go(&wa);
+			writer_go(&wb);
+			pthread_join(wa.thread, NULL);
+			pthread_join(wb.thread, NULL);
+			pthread_join(ra.thread, NULL);
+			pthread_join(rb.thread, NULL);
+
+			for (int i = 0; i < 300; i++) {
+				size_t n = 1 + i * 37;
+
+				send_stream(f.wr, len, n);
+				splice_stream(f.rd, len, n, 65536, 0);
+				send_stream(f.rd, BACK + len, n);
+				splice_stream(f.wr, BACK + len, n, 65536, 0);
+			}
+			/* one way ends, the other goes on */
+			shutdown(f.wr, SHUT_WR);
+			expect_eof(f.rd);
+			send_stream(f.rd, BACK, 5000);
+			splice_stream(f.wr, BACK, 5000, 65536, 0);
+			shutdown(f.rd, SHUT_WR);
+			expect_eof(f.wr);
+			check(psock_bytes() - before >= 2 * len, "%llu of %zu bytes came through here",
+			      (unsigned long long)(psock_bytes() - before), 2 * len);
+			flow_close(&f);
+		}
+	}
+}
+
+/* The FIN behind each of several messages; chunks that end before, with and
+ * behind the last byte; a pipe that is full there.
+ */
+void case_fin_positions(void)
+{
+	static const size_t pieces[] = { 700, 1, 4096, 300 };
+	static const size_t chunks[] = { 700, 701, 5097, 65536 };
+
+	for (enum kind k = 0; k < KIND_MAX; k++) {
+		for (unsigned int n = 0; n <= 4; n += 2) {
+			for (unsigned int c = 0; c < sizeof(chunks) / sizeof(chunks[0]); c++) {
+				bool strp = k == KIND_STRP || k == KIND_STRP_REDIR;
+				size_t len = 0;
+				struct flow f;
+
+				flow_open(&f, k, AF_INET);
+				set_timeo(f.rd, 10000);
+				for (unsigned int i = 0; i < n; i++) {
+					size_t piece = strp ? 1000 : pieces[i];
+
+					send_stream(f.wr, len, piece);
+					len += piece;
+				}
+				await_bytes(f.rd, len);
+				shutdown(f.peer, SHUT_WR);
+				splice_stream(f.rd, 0, len, chunks[c], c % 2 ? 4096 : 0);
+				expect_eof(f.rd);
+				check(recv(f.rd, &(char){ 0 }, 1, 0) == 0, "%s: read(2) after it",
+				      kind_names[k]);
+				flow_close(&f);
+			}
+		}
+	}
+}
+
+/* A reset wakes a sleeper, and takes nothing out of the pipe. */
+void case_reset_asleep(void)
+{
+	struct linger lg = { 1, 0 };
+
+	for (enum kind k = 0; k < KIND_MAX; k++) {
+		struct sleeper s;
+		struct flow f;
+		int p[2];
+
+		flow_open(&f, k, AF_INET);
+		make_pipe(p, 0);
+		send_stream(f.wr, 0, 3000);
+		await_bytes(f.rd, 3000);
+		check(splice(f.rd, NULL, p[1], NULL, 65536, 0) == 3000, "%s: %s", kind_names[k],
+		      strerror(errno));
+		sleeper_start(&s, f.rd, p[1]);
+		setsockopt(f.peer, SOL_SOCKET, SO_LINGER, &lg, sizeof(lg));
+		close(f.peer);
+		pthread_join(s.thread, NULL);
+		check(s.ret == -1 && s.err == ECONNRESET, "%s: %zd %s", kind_names[k], s.ret,
+		      strerror(s.err));
+		close(f.rd);
+		drain_pipe(p[0], 0, 3000);
+		close(p[0]);
+		close(p[1]);
+	}
+}
+
+/* In and out of the map again and again, with nothing unread: each time with a
+ * reader asleep, whose bytes then come by the other way.
+ */
+void case_unmap_again(void)
+{
+	static const enum kind kinds[] = { KIND_BASE, KIND_PASS, KIND_SELF, KIND_HASH };
+
+	for (unsigned int i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		struct flow f;
+		int p[2];
+
+		flow_open(&f, kinds[i], AF_INET);
+		make_pipe(p, 0);
+		for (int round = 0; round < 100; round++) {
+			struct sleeper s;
+
+			sleeper_start(&s, f.rd, p[1]);
+			flow_unmap(&f);
+			send_stream(f.wr, 0, 1000);
+			pthread_join(s.thread, NULL);
+			check(s.ret == 1000, "%s, out: %zd %s", kind_names[kinds[i]], s.ret,
+			      strerror(s.err));
+			drain_pipe(p[0], 0, 1000);
+			flow_map(&f);
+			send_stream(f.wr, 1000, 1000);
+			splice_stream(f.rd, 1000, 1000, 65536, 0);
+		}
+		check(meminfo(f.rd, SK_MEMINFO_RMEM_ALLOC) == 0, "still charged");
+		flow_close(&f);
+	}
+}
+
+struct flipper {
+	pthread_t thread;
+	struct flow *f;
+	atomic_bool stop;
+	int flips;
+};
+
+static void *flipper_run(void *arg)
+{
+	struct flipper *x = arg;
+
+	while (!atomic_load(&x->stop)) {
+		flow_unmap(x->f);
+		flow_map(x->f);
+		x->flips++;
+	}
+	return NULL;
+}
+
+/* The same at full speed. The kernel drops what is unread when a socket leaves
+ * the map, with read(2) as well, so how much arrives is not fixed; but the
+ * reader never gets more than was sent, and nothing may break.
+ */
+void case_unmap_flowing(void)
+{
+	static const enum kind kinds[] = { KIND_PASS, KIND_HASH, KIND_BASE };
+
+	for (unsigned int i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		struct flow f;
+		struct flipper x = { .f = &f };
+		size_t sent = 0, got = 0;
+		char buf[65536] = "";
+		int p[2];
+
+		flow_open(&f, kinds[i], AF_INET);
+		make_pipe(p, 0);
+		set_nonblock(f.rd);
+		set_nonblock(f.wr);
+		check(!pthread_create(&x.thread, NULL, flipper_run, &x), "thread");
+		for (long start = ms(); ms() - start < 2000;) {
+			ssize_t n = send(f.wr, buf, 20000, MSG_NOSIGNAL);
+
+			if (n > 0)
+				sent += n;
+			n = splice(f.rd, NULL, p[1], NULL, sizeof(buf), 0);
+			check(n > 0 || (n < 0 && errno == EAGAIN), "%s: %zd %s", kind_names[kinds[i]], n,
+			      strerror(errno));
+			if (n > 0) {
+				check(read(p[0], buf, n) == n, "pipe");
+				got += n;
+			}
+		}
+		atomic_store(&x.stop, true);
+		pthread_join(x.thread, NULL);
+		check(got <= sent && x.flips, "%zu bytes of %zu", got, sent);
+		flow_close(&f);
+	}
+}
