@@ -1,0 +1,3 @@
+module socksplice.test/gorelay
+
+go 1.19
