@@ -55,6 +55,7 @@ demo:	## redis and a mesh-like chain over TCP and paired, in a VM: one table
 
 bench:	## the speed tables, in a VM
 	@bench/run $(ARGS)
+	@bench/psock $(ARGS)
 
 # Root installs what the user has built: nothing is compiled but by DKMS.
 install:	## install the command line, man pages, completions and the module's source for DKMS
