@@ -24,6 +24,11 @@ long ms(void)
 	return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
+void alive(void)
+{
+	alarm(120);
+}
+
 void write_file(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY);
@@ -53,6 +58,7 @@ void wait_readable(int fd)
 
 void make_pipe(int p[2], int size)
 {
+	alive();
 	check(!pipe2(p, O_CLOEXEC), "%s", strerror(errno));
 	if (size)
 		check(fcntl(p[1], F_SETPIPE_SZ, size) > 0, "%s", strerror(errno));
@@ -116,6 +122,7 @@ void drain_pipe(int fd, uint64_t pos, size_t len)
 		pos += n;
 		len -= n;
 		atomic_store(&consumed, pos);
+		alive();
 	}
 }
 
@@ -237,11 +244,13 @@ void transfer_kinds(int family, size_t len, size_t send_chunk, size_t chunk, int
 
 		/* a process each: a die() then names the kind */
 		if (!pid) {
-			alarm(100);
+			alive();
 			transfer(k, family, len, send_chunk, chunk, pipe_size);
 			_exit(0);
 		}
+		alarm(0);	/* it has its own */
 		waitpid(pid, &status, 0);
+		alive();
 		check(!status, "%s with %s", WIFSIGNALED(status) ? "killed" : "failed",
 		      kind_names[k]);
 		if (ms() - start > 5000)

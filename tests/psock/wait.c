@@ -60,22 +60,28 @@ void case_nonblock(void)
 	}
 }
 
-/* SPLICE_F_NONBLOCK is about the pipe; the socket's own flag decides, as on TCP. */
+/* SPLICE_F_NONBLOCK is about the pipe; the socket's own flag decides, as on TCP.
+ * The clock that ends a sleep catches up after the VM stood still, so one sleep
+ * may be too short, but not each.
+ */
 void case_flag_nonblock(void)
 {
 	for (enum kind k = 0; k < KIND_MAX; k++) {
+		long took = 0;
 		struct flow f;
 		int p[2];
-		long start;
-		ssize_t n;
 
 		flow_open(&f, k, AF_INET);
 		make_pipe(p, 0);
 		set_timeo(f.rd, 200);
-		start = ms();
-		n = splice(f.rd, NULL, p[1], NULL, 65536, SPLICE_F_NONBLOCK);
-		check(n == -1 && errno == EAGAIN, "%s: %zd %s", kind_names[k], n, strerror(errno));
-		check(ms() - start >= 190, "%s: returned after %ld ms", kind_names[k], ms() - start);
+		for (int i = 0; i < 5 && took < 190; i++) {
+			long start = ms();
+			ssize_t n = splice(f.rd, NULL, p[1], NULL, 65536, SPLICE_F_NONBLOCK);
+
+			check(n == -1 && errno == EAGAIN, "%s: %zd %s", kind_names[k], n, strerror(errno));
+			took = ms() - start;
+		}
+		check(took >= 190, "%s: returned after %ld ms", kind_names[k], took);
 	}
 }
 
