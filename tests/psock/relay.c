@@ -39,6 +39,7 @@ static const char * const way_names[] = { "msg", "verdict" };
 struct relay {
 	const char *name;
 	bool all_by_splice;		/* or as much as it thinks fit */
+	bool by_chance;			/* or perhaps nothing at all */
 	bool loses;			/* bytes, where splice(2) does not see them */
 	const char *options;
 	void (*start)(struct relay *r, int family, const struct sockaddr_storage *to);
@@ -158,7 +159,7 @@ static struct relay relays[] = {
 	{ .name = "haproxy", .start = start_haproxy, .loses = true,
 	  .options = "\toption splice-request\n\toption splice-response\n" },
 	/* uses splice(2) now and then, so what it loses is left to chance */
-	{ .name = "haproxy-auto", .start = start_haproxy, .options = "\toption splice-auto\n" },
+	{ .name = "haproxy-auto", .start = start_haproxy, .by_chance = true, .options = "\toption splice-auto\n" },
 };
 
 static int no_print(enum libbpf_print_level level, const char *fmt, va_list ap)
@@ -326,7 +327,7 @@ static void whole(struct relay *r, int n, size_t len)
 	calls = stat_get("psock_splice_calls") - calls;
 	printf("# %s: %llu of %zu bytes by %llu splices\n", r->name, (unsigned long long)bytes,
 	       n * (2 * len + TAIL), (unsigned long long)calls);
-	check(calls && bytes, "splice(2) moved nothing");
+	check(r->by_chance || (calls && bytes), "splice(2) moved nothing");
 	if (r->all_by_splice)
 		check(bytes == n * (2 * len + TAIL), "splice(2) did not move all");
 	free(links);
