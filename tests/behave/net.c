@@ -301,18 +301,38 @@ long send_pattern(int fd, size_t len, uint64_t *pos, int flags)
 }
 
 /* Returns how many bytes went before the socket would block, at most @limit. */
+static bool in_flight(int fd)
+{
+	struct tcp_info i = {};
+	socklen_t len = sizeof(i);
+
+	MUST(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &len));
+	return i.tcpi_unacked;
+}
+
+/* Until it is full for good: what is in flight at the first EAGAIN makes room when
+ * it is acknowledged. A peer that had to drop some of it may never do so.
+ */
 long send_until_eagain(int fd, uint64_t *pos, size_t limit)
 {
 	size_t total = 0;
+	bool settled = false;
 
 	where("sending until EAGAIN");
 	while (total < limit) {
 		long r = send_pattern(fd, 16 * KIB, pos, MSG_DONTWAIT);
 
-		if (r < 0 && errno == EAGAIN)
-			break;
+		if (r < 0 && errno == EAGAIN) {
+			if (settled)
+				break;
+			for (int i = 0; i < 1000 && in_flight(fd); i++)
+				usleep(1000);
+			settled = true;
+			continue;
+		}
 		if (r <= 0)
 			fail("send until EAGAIN: %s", strerror(errno));
+		settled = false;
 		total += r;
 	}
 	return total;
