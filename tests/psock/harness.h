@@ -77,6 +77,10 @@ uint64_t psock_bytes(void);
 bool through_psock(enum kind kind);
 
 uint32_t meminfo(int fd, int which);	/* SO_MEMINFO */
+/* Nothing is charged to the socket: soon, as the kernel's worker gives up what it
+ * redirected only after the reader may have read it.
+ */
+bool uncharged(int fd);
 
 /* A thread that sends what @w says, or all of @len by the way of the flow. */
 void writer_go(struct writer *w);
