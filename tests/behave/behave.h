@@ -50,11 +50,15 @@ struct bcase {
 	void (*run)(void);
 	enum path path;
 	bool once;		/* roles do not matter: no second run with them swapped */
+	bool slow;		/* waits for timers: on IPv4 within one host only, unless it
+				 * is asked for by name or TEST_FULL is set
+				 */
 	const char *why;
 };
 
 #define CASE(f)			{ .name = #f, .run = f }
 #define CASE_ONCE(f)		{ .name = #f, .run = f, .once = true }
+#define CASE_SLOW(f)		{ .name = #f, .run = f, .once = true, .slow = true }
 #define CASE_TCP(f, w) \
 	{ .name = #f, .run = f, .path = PATH_TCP, .once = true, .why = w }
 #define CASE_ANY(f, w) \

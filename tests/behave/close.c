@@ -357,7 +357,7 @@ const struct bcase close_cases[] = {
 	CASE(partly_read_resets), CASE(linger_zero), CASE(linger_positive),
 	CASE(so_error_after_reset), CASE(reset_wakes_reader), CASE(reset_wakes_poller),
 	CASE(reset_wakes_writer),
-	CASE_ONCE(disconnect_and_reuse), CASE_ONCE(keepalive), CASE_ONCE(user_timeout),
+	CASE_ONCE(disconnect_and_reuse), CASE_SLOW(keepalive), CASE_SLOW(user_timeout),
 	CASE(states),
 	{ }
 };

@@ -400,6 +400,9 @@ static void run_phase(char **globs, int n, bool list, bool self, const int *fami
 				continue;
 			}
 			for (int f = 0; f < nfam; f++) {
+				if (bc->slow && !n && (env.netns || families[f] != 4) &&
+				    !getenv("TEST_FULL"))
+					continue;
 				for (int swap = 0; swap <= (!bc->once && !no_swap); swap++) {
 					env.family = families[f];
 					env.swap = swap;

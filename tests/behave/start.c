@@ -418,9 +418,9 @@ static void connected_to_itself(void)
 const struct bcase start_cases[] = {
 	CASE_ONCE(bytes_before_accept), CASE_ONCE(server_speaks_first),
 	CASE_ONCE(deferred_accept), CASE_ONCE(fast_open_sendto), CASE_ONCE(fast_open_connect),
-	CASE_ONCE(reader_before_handshake), CASE_ONCE(two_readers_before_handshake),
-	CASE_ONCE(writer_before_handshake), CASE_ONCE(poller_before_handshake),
-	CASE_ONCE(epoll_before_handshake), CASE(reader_before_first_byte),
+	CASE_SLOW(reader_before_handshake), CASE_SLOW(two_readers_before_handshake),
+	CASE_SLOW(writer_before_handshake), CASE_SLOW(poller_before_handshake),
+	CASE_SLOW(epoll_before_handshake), CASE(reader_before_first_byte),
 	CASE(splice_only_reader), CASE(opens_behind_held_bytes),
 	CASE_ANY(refused_connection, "there is no connection to pair"),
 	CASE_TCP(connected_to_itself, "a socket is not its own peer"),
