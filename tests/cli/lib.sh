@@ -114,6 +114,17 @@ release() {
 	wait "$pid"
 }
 
+# Unloads the module once nothing refers to it any more. The kernel frees a policy
+# program, which does, in a worker some time after its last pin is gone.
+unload() {
+	local until=$((SECONDS + 20))
+	while [ "$(cat /sys/module/socksplice/refcnt)" != 0 ]; do
+		[ $SECONDS -lt $until ] || fail "in use long after the policy went"
+		sleep 0.05
+	done
+	rmmod socksplice
+}
+
 # The policy program's id, or nothing.
 program_id() {
 	bpftool -j prog show | jq '.[] | select(.name == "policy" and .type == "tracing") | .id'
