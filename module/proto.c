@@ -80,6 +80,8 @@ static int proto_disconnect(struct sock *sk, int flags)
 	int ret;
 
 	socksplice_enter();
+	/* Who is between two parts of a read would read on in what comes next. */
+	socksplice_rx_turn_wait(sk);
 	if (socksplice_chan_get(sk))
 		socksplice_chan_detach(sk);
 	ret = tcp_prot.disconnect(sk, flags);

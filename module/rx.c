@@ -425,7 +425,8 @@ static bool stop_short(const struct sock *sk, long timeo)
 
 /*
  * Similar to tcp_recvmsg_locked(), whose order of tests it keeps. Returns
- * -ENOTSUPP if the socket stopped being ours before anything was read. The
+ * -ENOTSUPP if the socket stopped being ours before anything was read. A call
+ * that dropped the lock never reads on in the next connection of its socket. The
  * caller ends the turn.
  */
 static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
@@ -435,6 +436,7 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 	const int target = sock_rcvlowat(sk, flags & MSG_WAITALL, len);
 	long timeo = sock_rcvtimeo(sk, flags & MSG_DONTWAIT);
 	u32 peek_off = max(sk_peek_offset(sk, flags), 0);
+	const int disconnects = sk->sk_disconnects;
 	ssize_t copied = 0, n;
 	struct rx_look l;
 
@@ -452,6 +454,8 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 			if (copied && at_urgent_mark(sk))
 				break;
 			n = take_tcp(sk, c, turn, msg, len - copied, flags);
+			if (sk->sk_disconnects != disconnects)
+				return copied ? copied : -EPIPE;
 			c = rx_chan(sk);
 			if (!n)
 				break;		/* the FIN */
@@ -492,6 +496,8 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 		if (n < 0)
 			return copied ? copied : n;
 		c = socksplice_rx_turn_wait(sk);
+		if (sk->sk_disconnects != disconnects)
+			return copied ? copied : -EPIPE;
 		if (!c)
 			return copied ? copied : -ENOTSUPP;
 	} while (copied < len);

@@ -87,6 +87,7 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 	struct rx_turn turn = {};
 	ssize_t spliced = 0, n = 0;
 	struct rx_look l;
+	int disconnects;
 	long timeo;
 
 	if (unlikely(*ppos))
@@ -95,6 +96,7 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 	lock_sock(sk);
 	timeo = sock_rcvtimeo(sk, sock->file->f_flags & O_NONBLOCK);
 	c = socksplice_rx_turn_wait(sk);
+	disconnects = sk->sk_disconnects;
 	if (c)
 		socksplice_rx_mark_ready(sk, c);
 	while (len && c) {
@@ -102,6 +104,10 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 		if (l.tcp) {
 			n = tcp_to_pipe(sock, c, &turn, ppos, pipe, len, flags);
 			c = rx_chan(sk);
+			if (sk->sk_disconnects != disconnects) {
+				n = -EPIPE;
+				break;
+			}
 			if (n == -ENODATA) {
 				n = 0;
 				continue;
@@ -119,6 +125,10 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 			if (n < 0)
 				break;
 			c = socksplice_rx_turn_wait(sk);
+			if (sk->sk_disconnects != disconnects) {
+				n = -EPIPE;
+				break;
+			}
 			continue;
 		}
 		if (n <= 0)

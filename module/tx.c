@@ -344,6 +344,7 @@ int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
 {
 	unsigned int more_flags = 0;
 	struct socksplice_chan *c;
+	int disconnects;
 	enum route route = ROUTE_UNPAIRED;
 	ssize_t copied = 0, n;
 	long timeo;
@@ -351,7 +352,10 @@ int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
 	socksplice_enter();
 	lock_sock(sk);
 	timeo = sock_sndtimeo(sk, msg->msg_flags & MSG_DONTWAIT);
+	disconnects = sk->sk_disconnects;
 	while (msg_data_left(msg)) {
+		bool again;
+
 		c = socksplice_chan_get(sk);
 		route = tx_route(sk, c, msg);
 		if (route != ROUTE_RING)
@@ -381,7 +385,16 @@ int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
 		}
 		if (n)
 			continue;
-		if (timeo && tx_wait_space(sk, c, &timeo))
+		again = timeo && tx_wait_space(sk, c, &timeo);
+		/* The rest belongs to the connection that was, though there may
+		 * be a new one; as sk_stream_wait_memory() has it.
+		 */
+		if (sk->sk_disconnects != disconnects) {
+			if (!copied)
+				copied = sk_stream_error(sk, msg->msg_flags, -EPIPE);
+			goto out;
+		}
+		if (again)
 			continue;
 		if (!timeo)
 			more_flags = MSG_DONTWAIT;	/* all of SO_SNDTIMEO is gone */
@@ -395,9 +408,8 @@ int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
 	}
 
 	if (copied > 0) {
-		/* Reconnected meanwhile, it may be enrolled anew and unpaired. */
 		c = socksplice_chan_get(sk);
-		if (c && socksplice_chan_peer(c))
+		if (c)
 			socksplice_tx_wake_reader(socksplice_chan_peer(c));
 		n = tx_tcp_rest(sk, msg, more_flags);
 		sent_by_tcp(sk, route, n);
