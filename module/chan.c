@@ -138,7 +138,7 @@ static void ulp_release(struct sock *sk)
 	struct socksplice_chan *c = socksplice_chan_get(sk);
 
 	/* sk_prot is still used to uncharge what the socket holds. */
-	WRITE_ONCE(sk->sk_prot, socksplice_proto_base(sk));
+	socksplice_proto_restore(sk);
 	rcu_assign_pointer(icsk->icsk_ulp_data, NULL);
 	chan_end(sk, c);
 }
@@ -149,7 +149,7 @@ void socksplice_chan_detach(struct sock *sk)
 	struct socksplice_chan *c = socksplice_chan_get(sk);
 
 	sock_owned_by_me(sk);
-	WRITE_ONCE(sk->sk_prot, socksplice_proto_base(sk));
+	socksplice_proto_restore(sk);
 	/* Ops before data, for socksplice_chan_get_rcu(). */
 	WRITE_ONCE(icsk->icsk_ulp_ops, NULL);
 	smp_wmb();
@@ -157,6 +157,34 @@ void socksplice_chan_detach(struct sock *sk)
 	chan_end(sk, c);
 	/* Our own text is on the stack; socksplice_enter() keeps it. */
 	module_put(THIS_MODULE);
+}
+
+struct sock *socksplice_chan_trylock(struct socksplice_chan *c)
+{
+	struct sock *sk, *ret;
+
+	rcu_read_lock();
+	sk = rcu_dereference(c->sk);
+	if (!sk) {
+		rcu_read_unlock();
+		return NULL;
+	}
+	spin_lock_bh(&sk->sk_lock.slock);
+	if (!rcu_access_pointer(c->sk))
+		ret = NULL;	/* detached before we had the lock */
+	else if (sock_owned_by_user_nocheck(sk))
+		ret = ERR_PTR(-EBUSY);
+	else
+		return sk;
+	spin_unlock_bh(&sk->sk_lock.slock);
+	rcu_read_unlock();
+	return ret;
+}
+
+void socksplice_chan_unlock(struct sock *sk)
+{
+	spin_unlock_bh(&sk->sk_lock.slock);
+	rcu_read_unlock();
 }
 
 struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ident *id,
@@ -192,6 +220,12 @@ struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ide
 	smp_store_release(&icsk->icsk_ulp_ops, &socksplice_ulp);
 	WRITE_ONCE(sk->sk_prot, socksplice_proto_clone(sk));
 	return c;
+}
+
+bool socksplice_chan_is_done(const struct socksplice_chan *c,
+			     const struct socksplice_chan *peer)
+{
+	return !ring_len(&peer->ring) && !c->rx_between && !c->rx_partial;
 }
 
 void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
@@ -267,6 +301,45 @@ int socksplice_pairs_walk(u32 *last, int (*fn)(struct socksplice_chan *active,
 	}
 	spin_unlock_bh(&pairs_lock);
 	return err;
+}
+
+/* Under the list's lock, so the pair's chans are alive: keep them so. */
+static int batch_add(struct socksplice_chan *a, struct socksplice_chan *b, void *arg)
+{
+	struct pairs_batch *batch = arg;
+
+	if (!batch->want(a, b))
+		return 0;
+	if (batch->n == PAIRS_BATCH)
+		return -EAGAIN;
+	refcount_inc(&a->ref);
+	refcount_inc(&b->ref);
+	batch->chan[batch->n][0] = a;
+	batch->chan[batch->n][1] = b;
+	batch->n++;
+	return 0;
+}
+
+void socksplice_pairs_each(struct pairs_batch *batch,
+			   bool (*want)(const struct socksplice_chan *active,
+					const struct socksplice_chan *passive),
+			   void (*fn)(struct socksplice_chan *active,
+				      struct socksplice_chan *passive))
+{
+	unsigned int i;
+	u32 last = 0;
+	int more;
+
+	batch->want = want;
+	do {
+		batch->n = 0;
+		more = socksplice_pairs_walk(&last, batch_add, batch);
+		for (i = 0; i < batch->n; i++) {
+			fn(batch->chan[i][0], batch->chan[i][1]);
+			socksplice_chan_put(batch->chan[i][0], batch->chan[i][1]);
+		}
+		cond_resched();
+	} while (more);
 }
 
 static size_t ulp_get_info_size(const struct sock *sk COMPAT_NET_ADMIN_PARAM)

@@ -44,6 +44,7 @@ enum chan_flag {
 	CHAN_KICKED,	/* on the list of kick.c, which holds the chan */
 	CHAN_ACTIVE,	/* this end called connect() */
 	CHAN_ENDED,	/* detached; changed under the list's lock */
+	CHAN_DROPPED,	/* to be un-paired, both ends; see drop.h */
 };
 
 /* What identifies one end, taken at the handshake and never recomputed. */
@@ -88,8 +89,9 @@ struct socksplice_chan {
 	 */
 	struct mutex rx_mutex;
 
-	/* The socket's lock, all three. */
+	/* The socket's lock, all four. */
 	bool rx_between;	/* a reader holds rx_mutex, between two parts of a read */
+	int rx_partial;		/* readers that dropped the lock with bytes in hand */
 	int tcp_readers;	/* in TCP's recvmsg through us, asleep or about to be */
 	int sleepers;		/* asleep through us, with woken_wake_function */
 
@@ -124,6 +126,7 @@ struct socksplice_chan {
 	u64 tcp_msgs;
 
 	struct llist_node kick;		/* kick.c; valid with CHAN_KICKED */
+	u32 kick_rcv_nxt;		/* kick.c's work only: the reader's, at its last look */
 
 	/* probe.c; its work only. */
 	u64 probe_bytes;		/* by both rings, at the last look */
@@ -179,8 +182,17 @@ void socksplice_chan_exit(void);
 struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ident *id,
 					       u32 ring_size, unsigned long flags);
 
-/* Undoes the attachment; the socket is locked and goes on as plain TCP. */
+/* Undoes the attachment; the socket is locked, by its owner or as by
+ * socksplice_chan_trylock(), and goes on as plain TCP.
+ */
 void socksplice_chan_detach(struct sock *sk);
+
+/* True if the reader's end @c has no more use for the closed ring of @peer: it is
+ * empty, and no reader is in the middle of a call, whose rest TCP's own recvmsg
+ * could not give it. The socket of @c is locked.
+ */
+bool socksplice_chan_is_done(const struct socksplice_chan *c,
+			     const struct socksplice_chan *peer);
 
 /* Joins two chans for good. The bucket lock is held. */
 void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b);
@@ -190,6 +202,13 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b);
  */
 struct socksplice_chan *socksplice_chan_hold(struct socksplice_chan *c);
 void socksplice_chan_put(struct socksplice_chan *c, struct socksplice_chan *peer);
+
+/* The socket of @c, held by its spinlock as a softirq would hold it: NULL if @c is
+ * detached, -EBUSY if a task owns the socket. For who must not wait for a task
+ * that may own it across a page fault that never ends. No sleep until _unlock.
+ */
+struct sock *socksplice_chan_trylock(struct socksplice_chan *c);
+void socksplice_chan_unlock(struct sock *sk);
 
 /* Makes the ring of the direction that @sk sends into. The socket is locked; may
  * sleep. Charged to the caller's memory cgroup; false where that is full.
@@ -202,6 +221,24 @@ bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c
 int socksplice_pairs_walk(u32 *last, int (*fn)(struct socksplice_chan *active,
 					       struct socksplice_chan *passive,
 					       void *arg), void *arg);
+
+#define PAIRS_BATCH	256	/* pairs that are held at one time */
+
+struct pairs_batch {
+	unsigned int n;
+	struct socksplice_chan *chan[PAIRS_BATCH][2];
+	bool (*want)(const struct socksplice_chan *active,
+		     const struct socksplice_chan *passive);
+};
+
+/* Calls @fn for each live pair that @want wants; @want under the list's lock, @fn
+ * with none, and the pair held. @batch is the caller's own. May sleep.
+ */
+void socksplice_pairs_each(struct pairs_batch *batch,
+			   bool (*want)(const struct socksplice_chan *active,
+					const struct socksplice_chan *passive),
+			   void (*fn)(struct socksplice_chan *active,
+				      struct socksplice_chan *passive));
 u64 socksplice_ring_memory(void);
 unsigned int socksplice_pairs_live(void);
 

@@ -44,8 +44,19 @@ static bool wants_timestamps(const struct sock *sk)
 	return READ_ONCE(sk->sk_tsflags) || sock_flag(sk, SOCK_RCVTSTAMP);
 }
 
+/* An MPTCP listener (each of Go's is one) has a socket of the kernel under it, and so
+ * has a connection from a client that speaks plain TCP, until accept() hands it to
+ * the application as its own. Till then it stays on TCP: see
+ * socksplice_rx_mark_ready(). Of the kernel's own sockets, few hold their namespace
+ * as these do.
+ */
+static bool is_kernels_own(const struct sock *sk, bool active)
+{
+	return sk->sk_kern_sock && (active || !sk->sk_net_refcnt);
+}
+
 /* SOCKSPLICE_STAT_MAX, or why @sk may not be paired. */
-static enum socksplice_stat why_not(const struct sock *sk)
+static enum socksplice_stat why_not(const struct sock *sk, bool active)
 {
 	if (!READ_ONCE(socksplice_pairing))
 		return SOCKSPLICE_STAT_declined_off;
@@ -58,7 +69,7 @@ static enum socksplice_stat why_not(const struct sock *sk)
 		return SOCKSPLICE_STAT_declined_psock;
 	if (!socksplice_proto_known(READ_ONCE(sk->sk_prot)))
 		return SOCKSPLICE_STAT_declined_proto;
-	if (sk->sk_kern_sock || sk->sk_data_ready != plain_data_ready)
+	if (is_kernels_own(sk, active) || sk->sk_data_ready != plain_data_ready)
 		return SOCKSPLICE_STAT_declined_kernel;
 	if (rcu_access_pointer(sk->sk_filter))
 		return SOCKSPLICE_STAT_declined_filter;
@@ -99,7 +110,7 @@ int socksplice_enroll(struct sock *sk, bool active,
 	if (socksplice_chan_get(sk))
 		return -EEXIST;
 
-	why = why_not(sk);
+	why = why_not(sk, active);
 	if (why != SOCKSPLICE_STAT_MAX) {
 		socksplice_stat_inc(why);
 		return -EOPNOTSUPP;

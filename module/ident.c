@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
+#include <linux/err.h>
 #include <linux/hash.h>
 #include <linux/jiffies.h>
 #include <linux/mm.h>
@@ -20,6 +21,13 @@ struct bucket {
 
 static struct bucket *table;
 static atomic_t parked = ATOMIC_INIT(0);
+
+/* Who left the table unlinked and has yet to be taken off its socket, by the node
+ * that it had in the table; each holds its chan. expire_work() only.
+ */
+static HLIST_HEAD(left);
+
+static unsigned long flushed_at;	/* jiffies; what parked before has expired */
 
 static void expire_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(expire, expire_work);
@@ -152,6 +160,34 @@ void socksplice_ident_unpark(struct socksplice_chan *c)
 	spin_unlock_bh(&b->lock);
 }
 
+static bool has_expired(const struct ident *id)
+{
+	return time_after_eq(jiffies, id->expires) ||
+	       time_before_eq(id->expires, READ_ONCE(flushed_at) + PARK_TIME);
+}
+
+/* Takes off those whose socket nobody owns just now. An application that uses such
+ * a socket does it too (socksplice_proto_settle), but not all use theirs.
+ */
+static void settle_left(void)
+{
+	struct socksplice_chan *c;
+	struct hlist_node *next;
+	struct sock *sk;
+
+	hlist_for_each_entry_safe(c, next, &left, ident.node) {
+		sk = socksplice_chan_trylock(c);
+		if (IS_ERR(sk))
+			continue;
+		if (sk) {
+			socksplice_chan_detach(sk);
+			socksplice_chan_unlock(sk);
+		}
+		hlist_del_init(&c->ident.node);
+		socksplice_chan_put(c, NULL);
+	}
+}
+
 static void expire_work(struct work_struct *work)
 {
 	struct socksplice_chan *c;
@@ -165,16 +201,28 @@ static void expire_work(struct work_struct *work)
 			continue;
 		spin_lock_bh(&b->lock);
 		hlist_for_each_entry_safe(c, next, &b->head, ident.node) {
-			if (time_before(jiffies, c->ident.expires))
+			if (!has_expired(&c->ident))
 				continue;
 			unpark_locked(c);
+			socksplice_chan_hold(c);	/* it has no peer */
+			hlist_add_head(&c->ident.node, &left);
 			socksplice_stat_inc(SOCKSPLICE_STAT_park_expired);
 		}
 		spin_unlock_bh(&b->lock);
 	}
+	settle_left();
 	/* Who parks when the count is zero schedules the work itself. */
-	if (atomic_read(&parked))
+	if (!hlist_empty(&left))
+		schedule_delayed_work(&expire, HZ / 10);
+	else if (atomic_read(&parked))
 		schedule_delayed_work(&expire, HZ);
+}
+
+void socksplice_ident_flush(void)
+{
+	WRITE_ONCE(flushed_at, jiffies);
+	cancel_delayed_work(&expire);
+	schedule_delayed_work(&expire, 0);
 }
 
 int socksplice_ident_init(void)
@@ -186,12 +234,14 @@ int socksplice_ident_init(void)
 		return -ENOMEM;
 	for (i = 0; i < 1 << IDENT_BITS; i++)
 		spin_lock_init(&table[i].lock);
+	flushed_at = jiffies - PARK_TIME;
 	return 0;
 }
 
-/* No chan is left, so nobody parks. */
+/* No socket is attached, so nobody parks. */
 void socksplice_ident_exit(void)
 {
 	cancel_delayed_work_sync(&expire);
+	settle_left();
 	kvfree(table);
 }

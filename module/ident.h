@@ -19,7 +19,7 @@
  *
  * The first end to arrive parks in a table, keyed by the unordered pair of
  * sequence numbers; the second finds it there. What never finds its peer
- * leaves after PARK_TIME and is plain TCP.
+ * leaves after PARK_TIME and is taken off its chan: plain TCP.
  */
 #ifndef SOCKSPLICE_IDENT_H
 #define SOCKSPLICE_IDENT_H
@@ -41,6 +41,9 @@ bool socksplice_ident_read(const struct sock *sk, bool active, struct ident *id)
  * false if @c is parked. Never sleeps, takes no socket's lock.
  */
 bool socksplice_ident_match(struct socksplice_chan *c);
+
+/* All that wait now leave at once, as after PARK_TIME. */
+void socksplice_ident_flush(void);
 
 /* Takes @c out of the table if it is there. After this nobody links it. */
 void socksplice_ident_unpark(struct socksplice_chan *c);

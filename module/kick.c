@@ -26,6 +26,24 @@ static bool reader_has_mark(const struct socksplice_chan *peer)
 	return mark;
 }
 
+/* Whether the reader's TCP has received anything since the last look. */
+static bool has_moved(struct socksplice_chan *c, const struct socksplice_chan *peer)
+{
+	const struct sock *psk;
+	bool moved = true;
+
+	rcu_read_lock();
+	psk = rcu_dereference(peer->sk);
+	if (psk) {
+		u32 rcv_nxt = READ_ONCE(tcp_sk(psk)->rcv_nxt);
+
+		moved = rcv_nxt != c->kick_rcv_nxt;
+		c->kick_rcv_nxt = rcv_nxt;
+	}
+	rcu_read_unlock();
+	return moved;
+}
+
 static bool in_flight(const struct socksplice_chan *c)
 {
 	const struct sock *sk;
@@ -51,7 +69,7 @@ static void kick_work(struct work_struct *work)
 
 	llist_for_each_entry_safe(c, next, list, kick) {
 		struct socksplice_chan *peer = socksplice_chan_peer(c);
-		bool again;
+		bool again, moved;
 
 		/* The bit before the look: a sender that finds the bit set has
 		 * its bytes seen here, one that does not comes back itself.
@@ -59,8 +77,10 @@ static void kick_work(struct work_struct *work)
 		clear_bit(CHAN_KICKED, &c->flags);
 		smp_mb__after_atomic();
 		again = in_flight(c);
-		/* After the look: what has arrived by then is seen. */
-		socksplice_tx_wake_reader(peer);
+		/* After that look: what has arrived by then is seen. */
+		moved = has_moved(c, peer);
+		if (moved || !again)
+			socksplice_tx_wake_reader(peer);
 		if (again && !test_and_set_bit(CHAN_KICKED, &c->flags))
 			kick_later(c);
 		else

@@ -6,8 +6,8 @@
  * low-water mark (tcp_data_ready); it does not know of bytes in the ring before
  * it, nor of bytes that a sleeping reader has taken from the ring already. So
  * who sends by TCP to a reader with such a mark has the reader look again: at
- * once, and then every few jiffies until TCP's bytes have been acknowledged,
- * that is, have arrived.
+ * once, and then every few jiffies when some have arrived, until all have been
+ * acknowledged. The same for who appends to a ring behind such bytes.
  */
 #ifndef SOCKSPLICE_KICK_H
 #define SOCKSPLICE_KICK_H

@@ -6,14 +6,15 @@
  * to us when the exit function runs.
  *   1. No new sockets (policy) and no new calls (netlink, hook).
  *   2. Tasks that are still inside a function of ours leave (inflight).
- *   3. Work and callbacks that still have to run do so (kick and probe, then
- *	chan, whose last references they may hold; ident).
+ *   3. Work and callbacks that still have to run do so (kick, probe, drop and
+ *	ident, then chan, whose last references they may hold).
  *   4. Memory goes.
  */
 #include <linux/log2.h>
 #include <linux/module.h>
 
 #include "chan.h"
+#include "drop.h"
 #include "enroll.h"
 #include "hook.h"
 #include "ident.h"
@@ -58,12 +59,12 @@ static int __init socksplice_init(void)
 	err = socksplice_enroll_init();
 	if (err)
 		return err;
-	err = socksplice_ident_init();
-	if (err)
-		return err;
 	err = socksplice_chan_init();
 	if (err)
-		goto err_ident;
+		return err;
+	err = socksplice_ident_init();
+	if (err)
+		goto err_chan;
 	/* Without the hook everything but pairing works; see enroll.c. */
 	socksplice_hook_init();
 	err = socksplice_netlink_init();
@@ -79,9 +80,9 @@ err_netlink:
 err_hook:
 	socksplice_hook_exit();
 	socksplice_inflight_drain();
-	socksplice_chan_exit();
-err_ident:
 	socksplice_ident_exit();
+err_chan:
+	socksplice_chan_exit();
 	return err;
 }
 
@@ -93,8 +94,9 @@ static void __exit socksplice_exit(void)
 	socksplice_inflight_drain();
 	socksplice_kick_exit();
 	socksplice_probe_exit();
-	socksplice_chan_exit();
+	socksplice_drop_exit();
 	socksplice_ident_exit();
+	socksplice_chan_exit();
 }
 
 module_init(socksplice_init);

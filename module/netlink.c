@@ -6,6 +6,7 @@
 #include <net/genetlink.h>
 
 #include "chan.h"
+#include "drop.h"
 #include "enroll.h"
 #include "hook.h"
 #include "netlink.h"
@@ -63,6 +64,21 @@ static int status_set(struct sk_buff *skb, struct genl_info *info)
 	return 0;
 }
 
+static int pair_drop(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct nlattr *id = info->attrs[SOCKSPLICE_A_PAIR_ID];
+	int err;
+
+	if (!id) {
+		socksplice_drop_all();
+		return 0;
+	}
+	err = socksplice_drop_pair(nla_get_u32(id));
+	if (err)
+		NL_SET_ERR_MSG(info->extack, "no such pair");
+	return err;
+}
+
 static u64 gauge_pairs_live(void)
 {
 	return socksplice_pairs_live();
@@ -111,16 +127,21 @@ static int end_fill(struct sk_buff *skb, const struct socksplice_chan *c)
 	const struct ident *id = &c->ident;
 	const bool v4 = c->family == AF_INET;
 	struct nlattr *nest = nla_nest_start(skb, SOCKSPLICE_A_PAIR_END);
+	const struct socket *sock;
 	const struct sock *sk;
-	u64 cookie = 0;
+	u64 cookie = 0, inode = 0;
 
 	if (!nest)
 		return -EMSGSIZE;
 
 	rcu_read_lock();
 	sk = rcu_dereference(c->sk);
-	if (sk)
+	if (sk) {
 		cookie = atomic64_read(&sk->sk_cookie);
+		sock = READ_ONCE(sk->sk_socket);	/* freed by RCU */
+		if (sock)
+			inode = SOCK_INODE((struct socket *)sock)->i_ino;
+	}
 	rcu_read_unlock();
 
 	if (nla_put_u16(skb, SOCKSPLICE_A_END_FAMILY, c->family) ||
@@ -143,7 +164,8 @@ static int end_fill(struct sk_buff *skb, const struct socksplice_chan *c)
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_SIZE, c->ring_size) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_MEM, READ_ONCE(c->ring_mem)) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_QUEUED, ring_len(&c->ring)) ||
-	    nla_put_u8(skb, SOCKSPLICE_A_END_CLOSED, !sk))
+	    nla_put_u8(skb, SOCKSPLICE_A_END_CLOSED, !sk) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_INODE, inode, SOCKSPLICE_A_PAD))
 		return -EMSGSIZE;
 	nla_nest_end(skb, nest);
 	return 0;
@@ -165,6 +187,8 @@ static int pair_fill(struct socksplice_chan *first, struct socksplice_chan *seco
 	if (!hdr)
 		return -EMSGSIZE;
 	if (nla_put_u32(d->skb, SOCKSPLICE_A_PAIR_ID, first->id) ||
+	    nla_put_u8(d->skb, SOCKSPLICE_A_PAIR_DRAINING,
+		       test_bit(CHAN_DROPPED, &first->flags)) ||
 	    nla_put_u64_64bit(d->skb, SOCKSPLICE_A_PAIR_AGE_MS,
 			      div_u64(ktime_get_ns() - first->start, NSEC_PER_MSEC),
 			      SOCKSPLICE_A_PAD) ||
@@ -191,6 +215,10 @@ static const struct nla_policy set_policy[] = {
 	[SOCKSPLICE_A_STATUS_SPLICE]	= NLA_POLICY_MAX(NLA_U8, 1),
 };
 
+static const struct nla_policy drop_policy[] = {
+	[SOCKSPLICE_A_PAIR_ID]		= NLA_POLICY_MIN(NLA_U32, 1),
+};
+
 static const struct genl_ops ops[] = {
 	{
 		.cmd	= SOCKSPLICE_CMD_STATUS_GET,
@@ -213,6 +241,13 @@ static const struct genl_ops ops[] = {
 		.flags	= GENL_ADMIN_PERM,
 		.policy	= set_policy,
 		.maxattr = ARRAY_SIZE(set_policy) - 1,
+	},
+	{
+		.cmd	= SOCKSPLICE_CMD_PAIR_DROP,
+		.doit	= pair_drop,
+		.flags	= GENL_ADMIN_PERM,
+		.policy	= drop_policy,
+		.maxattr = ARRAY_SIZE(drop_policy) - 1,
 	},
 };
 

@@ -9,17 +9,11 @@
 
 #define PROBE_INTERVAL	HZ	/* peers answer at most two a second */
 #define PROBE_MISSES	2
-#define PROBE_BATCH	256	/* pairs that are held at one time */
 
 static void probe_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(probe, probe_work);
 
-struct batch {
-	unsigned int n;
-	struct socksplice_chan *chan[PROBE_BATCH][2];
-};
-
-static struct batch batch;	/* probe_work() only */
+static struct pairs_batch batch;	/* probe_work() only */
 
 /* The ACK that asks for an answer. The socket's spinlock is held and nobody
  * owns it, so snd_nxt may be lowered for the call: nothing else sends.
@@ -62,13 +56,9 @@ static void probe_end(struct socksplice_chan *c, struct socksplice_chan *peer)
 	if (!active && !c->probe_pending)
 		return;
 
-	rcu_read_lock();
-	sk = rcu_dereference(c->sk);
-	if (!sk)
-		goto out;
-	spin_lock_bh(&sk->sk_lock.slock);
-	if (sock_owned_by_user_nocheck(sk))
-		goto unlock;	/* busy: the next round will do */
+	sk = socksplice_chan_trylock(c);
+	if (IS_ERR_OR_NULL(sk))
+		return;		/* busy: the next round will do */
 	tp = tcp_sk(sk);
 	if (c->probe_pending) {
 		if (tp->rcv_tstamp != c->probe_tstamp) {
@@ -90,53 +80,29 @@ static void probe_end(struct socksplice_chan *c, struct socksplice_chan *peer)
 	c->probe_pending = true;
 	send_probe(sk);
 unlock:
-	spin_unlock_bh(&sk->sk_lock.slock);
-out:
-	rcu_read_unlock();
+	socksplice_chan_unlock(sk);
 }
 
-/* Under the list's lock, so the pair's chans are alive: keep them so. Not those of
- * idle pairs, for which probe_end() would do nothing: each batch begins with a
+/* Not idle pairs, for which probe_end() would do nothing: each batch begins with a
  * walk over all that came before.
  */
-static int collect(struct socksplice_chan *a, struct socksplice_chan *b, void *arg)
+static bool is_used(const struct socksplice_chan *a, const struct socksplice_chan *b)
 {
 	u64 bytes = both_rings(a, b);
 
-	if (bytes == a->probe_bytes && !a->probe_pending &&
-	    bytes == b->probe_bytes && !b->probe_pending)
-		return 0;
-	if (batch.n == PROBE_BATCH)
-		return -EAGAIN;
-	refcount_inc(&a->ref);
-	refcount_inc(&b->ref);
-	batch.chan[batch.n][0] = a;
-	batch.chan[batch.n][1] = b;
-	batch.n++;
-	return 0;
+	return bytes != a->probe_bytes || a->probe_pending ||
+	       bytes != b->probe_bytes || b->probe_pending;
+}
+
+static void probe_both(struct socksplice_chan *a, struct socksplice_chan *b)
+{
+	probe_end(a, b);
+	probe_end(b, a);
 }
 
 static void probe_work(struct work_struct *work)
 {
-	u32 last = 0;
-	int more;
-
-	do {
-		unsigned int i;
-
-		batch.n = 0;
-		more = socksplice_pairs_walk(&last, collect, NULL);
-		for (i = 0; i < batch.n; i++) {
-			struct socksplice_chan *a = batch.chan[i][0];
-			struct socksplice_chan *b = batch.chan[i][1];
-
-			probe_end(a, b);
-			probe_end(b, a);
-			socksplice_chan_put(a, b);
-		}
-		cond_resched();
-	} while (more);
-
+	socksplice_pairs_each(&batch, is_used, probe_both);
 	/* Who makes the first pair starts the work itself. */
 	if (socksplice_pairs_live())
 		schedule_delayed_work(&probe, PROBE_INTERVAL);

@@ -21,9 +21,13 @@
 
 static struct proto clone_v4, clone_v6;
 
-struct proto *socksplice_proto_base(const struct sock *sk)
+void socksplice_proto_restore(struct sock *sk)
 {
-	return sk->sk_prot == &clone_v6 ? &tcpv6_prot : &tcp_prot;
+	/* Not what somebody else has put there since. */
+	if (sk->sk_prot == &clone_v6)
+		WRITE_ONCE(sk->sk_prot, &tcpv6_prot);
+	else if (sk->sk_prot == &clone_v4)
+		WRITE_ONCE(sk->sk_prot, &tcp_prot);
 }
 
 struct proto *socksplice_proto_clone(const struct sock *sk)
@@ -80,8 +84,12 @@ static int proto_disconnect(struct sock *sk, int flags)
 	int ret;
 
 	socksplice_enter();
-	/* Who is between two parts of a read would read on in what comes next. */
+	/* Who is between two parts of a read would read on in what comes next.
+	 * The core has counted the disconnect; who slips in while the lock is
+	 * dropped here has to notice it too.
+	 */
 	socksplice_rx_turn_wait(sk);
+	sk->sk_disconnects++;
 	if (socksplice_chan_get(sk))
 		socksplice_chan_detach(sk);
 	ret = tcp_prot.disconnect(sk, flags);
@@ -105,7 +113,7 @@ static int proto_ioctl(struct sock *sk, int cmd, int *karg)
 			rx_look(sk, c, &l);
 			if (cmd == SIOCATMARK)
 				*karg = *karg && (l.tcp || !l.ring);
-			else
+			else if (!socksplice_rx_mark_before(sk, l.tcp))
 				*karg += l.ring;
 		}
 		release_sock(sk);
@@ -123,24 +131,17 @@ static int proto_ioctl(struct sock *sk, int cmd, int *karg)
 static int close_peers_ring(struct socksplice_chan *c)
 {
 	struct socksplice_chan *peer = socksplice_chan_peer(c);
-	bool done = false;
 	struct sock *psk;
 
 	for (;;) {
-		rcu_read_lock();
-		psk = rcu_dereference(peer->sk);
-		if (psk) {
-			spin_lock_bh(&psk->sk_lock.slock);
-			done = !sock_owned_by_user_nocheck(psk);
-			if (done)
-				set_bit(CHAN_TX_CLOSED, &peer->flags);
-			spin_unlock_bh(&psk->sk_lock.slock);
-		} else {
-			done = true;	/* detached: closed */
-		}
-		rcu_read_unlock();
-		if (done)
+		psk = socksplice_chan_trylock(peer);
+		if (!psk)
+			return 0;	/* detached: closed */
+		if (!IS_ERR(psk)) {
+			set_bit(CHAN_TX_CLOSED, &peer->flags);
+			socksplice_chan_unlock(psk);
 			return 0;
+		}
 		if (signal_pending(current))
 			return -EINTR;
 		schedule_timeout_interruptible(1);
@@ -151,8 +152,9 @@ static int close_peers_ring(struct socksplice_chan *c)
  * Back to plain TCP, for what cannot work beside a ring. What the peer has yet
  * to read of our ring stays there for it, in its place before all that TCP
  * carries from now on. What we have yet to read cannot be put back into TCP's
- * queue: -EBUSY until the application has read it. A refused socket stays a
- * pair whose ring towards us is closed. May sleep; the socket is not locked.
+ * queue: -EBUSY until the application has read it, and while another thread is
+ * in the middle of a call that reads. A refused socket stays a pair whose ring
+ * towards us is closed. May sleep; the socket is not locked.
  */
 static int unpair(struct sock *sk)
 {
@@ -174,10 +176,10 @@ static int unpair(struct sock *sk)
 	if (!err) {
 		lock_sock(sk);
 		if (rx_chan(sk) == c) {
-			if (ring_len(&peer->ring))
-				err = -EBUSY;
-			else
+			if (socksplice_chan_is_done(c, peer))
 				socksplice_chan_detach(sk);
+			else
+				err = -EBUSY;
 		}
 		release_sock(sk);
 		/* Readers that sleep in our recvmsg go on in TCP's. */

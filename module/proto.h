@@ -6,8 +6,10 @@
 
 int socksplice_proto_init(void);
 
-/* The kernel's struct proto of a TCP socket, and our clone of it. */
-struct proto *socksplice_proto_base(const struct sock *sk);
+/* Gives the socket, which is locked, the kernel's own struct proto again. */
+void socksplice_proto_restore(struct sock *sk);
+
+/* Our clone of the struct proto that the socket has. */
 struct proto *socksplice_proto_clone(const struct sock *sk);
 
 /* True if @prot is one of the two that can be cloned. */

@@ -26,6 +26,7 @@
 #include <net/tcp.h>
 
 #include "chan.h"
+#include "enroll.h"
 #include "hook.h"
 #include "inflight.h"
 #include "proto.h"
@@ -75,7 +76,8 @@ void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c)
 
 	if (likely(test_bit(CHAN_RX_READY, &c->flags)))
 		return;
-	if (c->tcp_readers)
+	/* On sk_lock.wq: about to sleep there, perhaps, once they get the lock. */
+	if (c->tcp_readers || sk->sk_kern_sock || waitqueue_active(&sk->sk_lock.wq))
 		return;
 	spin_lock_irqsave(&wq->lock, irq);
 	list_for_each_entry(w, &wq->head, entry)
@@ -174,21 +176,21 @@ static bool at_urgent_mark(const struct sock *sk)
 
 u32 socksplice_rx_tcp_cap(struct sock *sk, struct socksplice_chan *c)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
 	struct rx_look l;
 
 	sock_owned_by_me(sk);
 	rx_look(sk, c, &l);
-	if (l.tcp && unlikely(tp->urg_data) &&
-	    !sock_flag(sk, SOCK_URGINLINE) && tp->urg_seq - tp->copied_seq < l.tcp) {
-		if (!--l.tcp)
-			skip_urgent(sk);
-	}
+	if (socksplice_rx_mark_before(sk, l.tcp) && !--l.tcp)
+		skip_urgent(sk);
 	return l.tcp;
 }
 
-/* TCP's recvmsg, without the control message that would count the ring out. */
-static int base_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags)
+/* TCP's recvmsg, for one part of a call. Without the control message that would
+ * count the ring out; timestamps are those of the last part, as on TCP they are of
+ * the last packet.
+ */
+static int base_recvmsg(struct sock *sk, struct rx_turn *turn, struct msghdr *msg,
+			size_t len, int flags)
 {
 	const bool quiet = tcp_sk(sk)->recvmsg_inq && !sock_flag(sk, SOCK_RCVTSTAMP) &&
 			   !READ_ONCE(sk->sk_tsflags);
@@ -197,8 +199,12 @@ static int base_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int fla
 	unsigned int msg_flags = msg->msg_flags;
 	int ret;
 
-	if (quiet)
+	if (quiet) {
 		msg->msg_controllen = 0;
+	} else {
+		msg->msg_control = turn->control;
+		msg->msg_controllen = turn->controllen;
+	}
 	ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_NULL);
 	if (quiet) {
 		msg->msg_control = control;
@@ -264,7 +270,7 @@ static ssize_t take_tcp(struct sock *sk, struct socksplice_chan *c, struct rx_tu
 	if (!cap)
 		return -EAGAIN;
 	release_sock(sk);
-	n = base_recvmsg(sk, msg, min_t(size_t, len, cap),
+	n = base_recvmsg(sk, turn, msg, min_t(size_t, len, cap),
 			 (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
 	lock_sock(sk);
 	if (n > 0)
@@ -443,6 +449,8 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 	if (!c)
 		return -ENOTSUPP;
 	do {
+		const bool partial = copied;
+
 		rx_look(sk, c, &l);
 		if (flags & MSG_PEEK) {
 			n = peek(sk, c, msg, peek_off + copied, len - copied, flags, copied);
@@ -453,9 +461,11 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 		} else if (l.tcp) {
 			if (copied && at_urgent_mark(sk))
 				break;
+			c->rx_partial += partial;
 			n = take_tcp(sk, c, turn, msg, len - copied, flags);
 			if (sk->sk_disconnects != disconnects)
 				return copied ? copied : -EPIPE;
+			c->rx_partial -= partial;	/* the turn holds it */
 			c = rx_chan(sk);
 			if (!n)
 				break;		/* the FIN */
@@ -492,9 +502,12 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 				return n;
 		}
 		socksplice_rx_turn_end(turn);
+		c->rx_partial += partial;
 		n = socksplice_rx_wait(sk, c, &timeo, rx_look_total(&l));
 		if (n < 0)
 			return copied ? copied : n;
+		if (partial)	/* else @c may be gone */
+			c->rx_partial--;
 		c = socksplice_rx_turn_wait(sk);
 		if (sk->sk_disconnects != disconnects)
 			return copied ? copied : -EPIPE;
@@ -535,9 +548,10 @@ static int recvmsg_unpaired(struct sock *sk, struct socksplice_chan *c,
 	return ret;
 }
 
-/* TCP's own, for a socket that stopped being ours while the call slept. If the
- * module is about to go it waits for us, so a call that could sleep is entered
- * again instead and finds TCP's function.
+/* TCP's own, for a socket that stopped being ours while the call slept. Asleep
+ * there it would hold the module, and a module that is about to go would wait for
+ * us. So where that may be wanted, a call that could sleep is entered again
+ * instead and finds TCP's function.
  */
 static int recvmsg_pass(struct sock *sk, struct msghdr *msg, size_t len,
 			int flags COMPAT_ADDR_LEN_PARAM)
@@ -545,9 +559,13 @@ static int recvmsg_pass(struct sock *sk, struct msghdr *msg, size_t len,
 	bool held = try_module_get(THIS_MODULE);
 	int ret;
 
-	if (!held && !(flags & MSG_DONTWAIT) && socksplice_hook_restart())
-		return -ERESTARTNOINTR;
+	if ((!held || !READ_ONCE(socksplice_pairing)) && !(flags & MSG_DONTWAIT) &&
+	    socksplice_hook_restart()) {
+		ret = -ERESTARTNOINTR;
+		goto put;
+	}
 	ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+put:
 	if (held)
 		module_put(THIS_MODULE);
 	return ret;
@@ -556,7 +574,10 @@ static int recvmsg_pass(struct sock *sk, struct msghdr *msg, size_t len,
 int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 			  int flags COMPAT_ADDR_LEN_PARAM)
 {
-	struct rx_turn turn = {};
+	struct rx_turn turn = {
+		.control = msg->msg_control,
+		.controllen = msg->msg_controllen,
+	};
 	struct socksplice_chan *c;
 	ssize_t ret = -ENOTSUPP;
 	int inq = -1;

@@ -68,12 +68,24 @@ static inline u32 rx_look_total(const struct rx_look *l)
 	return l->tcp + l->ring + l->after;
 }
 
+/* True if TCP's next @n bytes hold the urgent mark, which is not read in line:
+ * what comes after it does not count as readable yet, as in tcp_inq().
+ */
+static inline bool socksplice_rx_mark_before(const struct sock *sk, u32 n)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	return unlikely(tp->urg_data) && !sock_flag(sk, SOCK_URGINLINE) &&
+	       tp->urg_seq - tp->copied_seq < n;
+}
+
 /* rx.c */
 
 /* A reader that knows of the ring is here: the peer may use it. Not while some
  * thread sleeps in TCP's own functions, from before the pairing: it would never
  * notice bytes in the ring. Both kinds of sleeper are told by their wake
- * function; those of poll and epoll use others. The socket is locked.
+ * function; those of poll and epoll use others. Nor while the reader is the
+ * kernel. The socket is locked.
  */
 void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c);
 
@@ -87,6 +99,8 @@ void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n);
  */
 struct rx_turn {
 	struct socksplice_chan *c, *peer;	/* held */
+	void *control;		/* where the call's control messages begin; rx.c */
+	size_t controllen;
 };
 
 struct socksplice_chan *socksplice_rx_turn_wait(struct sock *sk);

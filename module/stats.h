@@ -15,6 +15,7 @@
 	X(enrolled)		/* ends that a policy enrolled */	\
 	X(pairs_made)							\
 	X(pairs_ended)							\
+	X(pairs_dropped)	/* un-paired on request, or on the way there */ \
 	X(shadow_matches)	/* pairs made in shadow mode */		\
 	X(park_expired)		/* enrolled, but the peer never was */	\
 	X(declined_off)		/* pairing is switched off */		\

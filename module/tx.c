@@ -273,16 +273,17 @@ put:
 }
 
 /* TCP's own sendmsg. It may sleep for memory as long as it likes, with our frame
- * below: that holds the module, whatever becomes of the chan.
+ * below: that holds the module, whatever becomes of the chan. (With no chan and no
+ * module any more, rmmod waits for us.)
  */
 static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_flags)
 {
 	struct socksplice_chan *c = socksplice_chan_get(sk), *peer;
+	const bool held = try_module_get(THIS_MODULE);
 	const unsigned int flags = msg->msg_flags;
 	ssize_t ret;
 
 	if (c) {
-		__module_get(THIS_MODULE);	/* attached, so there is one */
 		peer = socksplice_chan_hold(c);
 		c->sleepers++;
 	}
@@ -292,8 +293,9 @@ static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_fla
 	if (c) {
 		c->sleepers--;
 		socksplice_chan_put(c, peer);
-		module_put(THIS_MODULE);
 	}
+	if (held)
+		module_put(THIS_MODULE);
 	return ret;
 }
 
@@ -373,6 +375,8 @@ int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
 			goto out;
 		}
 		copied += n;
+		if (unlikely(tcp_sk(sk)->snd_una != tcp_sk(sk)->write_seq))
+			socksplice_kick_reader(sk, c);
 		/* A reader that sleeps is woken for a whole message, or for half
 		 * a ring of it: each wake-up costs more than such a copy.
 		 */

@@ -24,6 +24,9 @@
  * STATUS_SET	do	<- STATUS_PAIRING and/or STATUS_SPLICE (u8 0 or 1):
  *			   new connections are paired or not; splice(2) on
  *			   sockmap sockets is served or not. Live pairs stay.
+ * PAIR_DROP	do	<- PAIR_ID, or none for all: begins to un-pair, without
+ *			   waiting. ENOENT if there is no such pair (any more).
+ *			   PAIR_GET shows what is still under way.
  */
 enum {
 	SOCKSPLICE_CMD_UNSPEC,
@@ -31,6 +34,7 @@ enum {
 	SOCKSPLICE_CMD_STATS_GET,
 	SOCKSPLICE_CMD_PAIR_GET,
 	SOCKSPLICE_CMD_STATUS_SET,
+	SOCKSPLICE_CMD_PAIR_DROP,
 	__SOCKSPLICE_CMD_MAX,
 };
 #define SOCKSPLICE_CMD_MAX (__SOCKSPLICE_CMD_MAX - 1)
@@ -72,7 +76,12 @@ enum {
 	SOCKSPLICE_A_END_RING_SIZE,	/* u32: bytes this end's tx ring can hold */
 	SOCKSPLICE_A_END_RING_MEM,	/* u32: bytes allocated for it now */
 	SOCKSPLICE_A_END_RING_QUEUED,	/* u32: bytes in it that the reader has not read */
-	SOCKSPLICE_A_END_CLOSED,	/* u8: 1 if this end's socket is gone */
+	SOCKSPLICE_A_END_CLOSED,	/* u8: 1 if this end's socket is gone, or on TCP again */
+
+	SOCKSPLICE_A_PAIR_DRAINING,	/* u8: 1 = being un-paired */
+	SOCKSPLICE_A_END_INODE,		/* u64: of the socket, as /proc/PID/fd has it;
+					 * 0 if no file refers to it
+					 */
 
 	__SOCKSPLICE_A_MAX,
 };

@@ -231,6 +231,39 @@ static void stamps_asked_after(void)
 	conn_end(&k);
 }
 
+static void *receive_six(void *arg)
+{
+	struct conn *k = arg;
+	char b[8], control[256];
+	struct msghdr m;
+	int stamps = 0;
+
+	SAY(recv_cmsg(k->b, b, 6, MSG_WAITALL, &m, control, sizeof(control)));
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
+		stamps++;
+	say("stamps %d", stamps);
+	return NULL;
+}
+
+/* One call has one stamp, however many packets it takes. */
+static void stamp_of_two_parts(void)
+{
+	pthread_t reader;
+	struct conn k;
+
+	conn_start(&k);
+	prep_stamps(k.b, false);
+	want_stamp(&k);
+	pthread_create(&reader, NULL, receive_six, &k);
+	SAY(send(k.a, "abc", 3, 0));
+	/* until the reader has taken them */
+	for (int n = 1; n; )
+		MUST(ioctl(k.b, FIONREAD, &n));
+	MUST(send(k.a, "def", 3, 0));
+	pthread_join(reader, NULL);
+	conn_end(&k);
+}
+
 static void tx_stamps_asked_after(void)
 {
 	int how = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE |
@@ -264,6 +297,7 @@ const struct bcase cmsg_cases[] = {
 	CASE(zerocopy_not_asked), CASE(bad_cmsg),
 	CASE_TCP(stamps_asked_before, "a socket that wants time stamps is not paired"),
 	CASE_ANY(stamps_asked_after, "who asks for time stamps gets them, by TCP"),
+	CASE_ANY(stamp_of_two_parts, "who asks for time stamps gets them, by TCP"),
 	CASE_ANY(tx_stamps_asked_after, "who asks for time stamps gets them, by TCP"),
 	{ }
 };

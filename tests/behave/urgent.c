@@ -160,6 +160,27 @@ static void peek_stops_at_mark(void)
 	conn_end(&k);
 }
 
+/* What stands behind a mark that nobody has passed does not count as readable. */
+static void readable_ends_at_mark(void)
+{
+	struct conn k;
+	int n = -1;
+	char b[16];
+
+	conn_start(&k);
+	SAY(send(k.a, "X", 1, MSG_OOB));
+	arrive_urgent(k.b);
+	SAY(send(k.a, "def", 3, 0));
+	SAY(ioctl(k.b, FIONREAD, &n));
+	say("readable %d", n);
+	SAY_BUF(recv(k.b, b, 1, MSG_OOB), b);
+	SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
+	SAY(send(k.a, "ghi", 3, 0));
+	arrive(k.b, 3);
+	SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
+	conn_end(&k);
+}
+
 static void sigurg(void)
 {
 	struct conn k;
@@ -204,6 +225,7 @@ static void mixed_stream(void)
 
 const struct bcase urgent_cases[] = {
 	CASE(out_of_line), CASE(urgent_read_first), CASE(in_line), CASE(between_ring_bytes),
-	CASE(overwritten_mark), CASE(peek_stops_at_mark), CASE(sigurg), CASE(mixed_stream),
+	CASE(overwritten_mark), CASE(peek_stops_at_mark), CASE(readable_ends_at_mark),
+	CASE(sigurg), CASE(mixed_stream),
 	{ }
 };

@@ -53,7 +53,7 @@ int tcp_socket(const char *addr, int flags)
 	return fd;
 }
 
-/* A socket with --option, each of which keeps a connection on TCP. */
+/* A socket with --option. */
 int option_socket(const struct options *o)
 {
 	struct sock_filter accept_all = BPF_STMT(BPF_RET | BPF_K, 0x7fffffff);
@@ -87,7 +87,7 @@ int option_socket(const struct options *o)
 static void usage(void)
 {
 	fprintf(stderr,
-		"load serve ADDR PORT [--tenant T] [--fastopen]   echo; dies of a byte of another tenant\n"
+		"load serve ADDR PORT [--tenant T] [--fastopen] [--option mptcp]   echo; dies of a byte of another tenant\n"
 		"load proxy ADDR PORT                 carry to where REDIRECT took it from\n"
 		"load run ADDR PORT [--tenant T] [--conns N] [--rounds N] [--size N] [--bind PORT]\n"
 		"                   [--hold] [--wait] [--fastopen] [--seconds N]\n"

@@ -17,7 +17,7 @@
 static int listener(const struct options *o)
 {
 	struct sockaddr_storage ss;
-	int fd = tcp_socket(o->addr, 0), off = 0;
+	int fd = option_socket(o), off = 0;
 	socklen_t len;
 
 	address(&ss, &len, o->addr, o->port);
