@@ -222,10 +222,11 @@ struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ide
 	return c;
 }
 
-bool socksplice_chan_is_done(const struct socksplice_chan *c,
+bool socksplice_chan_is_done(const struct sock *sk, const struct socksplice_chan *c,
 			     const struct socksplice_chan *peer)
 {
-	return !ring_len(&peer->ring) && !c->rx_between && !c->rx_partial;
+	return !ring_len(&peer->ring) && !c->rx_between && !c->rx_partial &&
+	       !(c->sleepers && READ_ONCE(sk->sk_rcvlowat) > 1);
 }
 
 void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)

@@ -187,11 +187,12 @@ struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ide
  */
 void socksplice_chan_detach(struct sock *sk);
 
-/* True if the reader's end @c has no more use for the closed ring of @peer: it is
- * empty, and no reader is in the middle of a call, whose rest TCP's own recvmsg
- * could not give it. The socket of @c is locked.
+/* True if @sk, which is locked, can go on as plain TCP: its chan @c has read the
+ * closed ring of @peer to the bottom, no reader is in the middle of a call, whose
+ * rest TCP's own recvmsg could not give it, and none sleeps until a low-water mark
+ * is reached, which TCP would take for a new call and let begin with less.
  */
-bool socksplice_chan_is_done(const struct socksplice_chan *c,
+bool socksplice_chan_is_done(const struct sock *sk, const struct socksplice_chan *c,
 			     const struct socksplice_chan *peer);
 
 /* Joins two chans for good. The bucket lock is held. */

@@ -45,14 +45,27 @@ static bool close_ring(struct socksplice_chan *c)
 	return true;
 }
 
-/* Takes @c off its socket if it has read all that the closed ring holds. */
-static void end_reader(struct socksplice_chan *c, const struct socksplice_chan *peer)
+/* True if @c is gone or has read the closed ring of @peer to the bottom. */
+static bool is_done(struct socksplice_chan *c, const struct socksplice_chan *peer)
+{
+	struct sock *sk = socksplice_chan_trylock(c);
+	bool done;
+
+	if (IS_ERR_OR_NULL(sk))
+		return !sk;
+	done = socksplice_chan_is_done(sk, c, peer);
+	socksplice_chan_unlock(sk);
+	return done;
+}
+
+static void end(struct socksplice_chan *c, const struct socksplice_chan *peer)
 {
 	struct sock *sk = socksplice_chan_trylock(c);
 
 	if (IS_ERR_OR_NULL(sk))
 		return;
-	if (socksplice_chan_is_done(c, peer)) {
+	/* A reader may have begun another call since. */
+	if (socksplice_chan_is_done(sk, c, peer)) {
 		socksplice_chan_detach(sk);
 		wake_sleepers(sk, c);
 		progress = true;
@@ -69,11 +82,14 @@ static void drop_step(struct socksplice_chan *a, struct socksplice_chan *b)
 {
 	const bool a_closed = close_ring(a), b_closed = close_ring(b);
 
-	if (b_closed)
-		end_reader(a, b);
-	if (a_closed)
-		end_reader(b, a);
 	draining++;
+	/* Both together: a sender whose reader has a low-water mark, and bytes of
+	 * the ring to read or in hand, is the one who wakes it (kick.h).
+	 */
+	if (a_closed && b_closed && is_done(a, b) && is_done(b, a)) {
+		end(a, b);
+		end(b, a);
+	}
 }
 
 static void drop_work(struct work_struct *work)

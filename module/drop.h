@@ -3,8 +3,8 @@
  * Back to TCP on request.
  *
  * Un-pairing never takes bytes out of a ring. It closes both rings to new bytes,
- * so that whatever is sent from then on goes by TCP, and takes each end off its
- * chan once that end has read its ring to the bottom. From there the socket has
+ * so that whatever is sent from then on goes by TCP, and takes both ends off their
+ * chans once both have read their rings to the bottom. From there the sockets have
  * the kernel's own struct proto again, and nothing refers to us. Until then the
  * pair is "draining": for ever, if a reader has stopped.
  *

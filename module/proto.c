@@ -176,7 +176,7 @@ static int unpair(struct sock *sk)
 	if (!err) {
 		lock_sock(sk);
 		if (rx_chan(sk) == c) {
-			if (socksplice_chan_is_done(c, peer))
+			if (socksplice_chan_is_done(sk, c, peer))
 				socksplice_chan_detach(sk);
 			else
 				err = -EBUSY;

@@ -463,8 +463,11 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 				break;
 			c->rx_partial += partial;
 			n = take_tcp(sk, c, turn, msg, len - copied, flags);
-			if (sk->sk_disconnects != disconnects)
+			/* What was read before the disconnect counts. */
+			if (sk->sk_disconnects != disconnects) {
+				copied += max_t(ssize_t, n, 0);
 				return copied ? copied : -EPIPE;
+			}
 			c->rx_partial -= partial;	/* the turn holds it */
 			c = rx_chan(sk);
 			if (!n)
@@ -506,13 +509,12 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 		n = socksplice_rx_wait(sk, c, &timeo, rx_look_total(&l));
 		if (n < 0)
 			return copied ? copied : n;
-		if (partial)	/* else @c may be gone */
-			c->rx_partial--;
 		c = socksplice_rx_turn_wait(sk);
 		if (sk->sk_disconnects != disconnects)
 			return copied ? copied : -EPIPE;
 		if (!c)
 			return copied ? copied : -ENOTSUPP;
+		c->rx_partial -= partial;	/* which kept it attached */
 	} while (copied < len);
 	return copied;
 }

@@ -104,7 +104,10 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 		if (l.tcp) {
 			n = tcp_to_pipe(sock, c, &turn, ppos, pipe, len, flags);
 			c = rx_chan(sk);
+			/* What was moved before the disconnect counts. */
 			if (sk->sk_disconnects != disconnects) {
+				if (n > 0)
+					spliced += n;
 				n = -EPIPE;
 				break;
 			}

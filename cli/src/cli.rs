@@ -38,6 +38,15 @@ pub enum Object {
     #[command(subcommand)]
     Pair(PairCommand),
 
+    /// Take all connections back to TCP, so that the module can be unloaded
+    ///
+    /// Turns pairing off ('feature set pairing on' turns it on again) and un-pairs
+    /// every pair: the connections go on over TCP, without a byte lost. If no policy
+    /// is set, it also waits until nothing uses the module. A pair whose reader does
+    /// not read what it was sent before cannot end. If one is left when the time is
+    /// up, the exit status is 1, and the processes that hold it are listed.
+    Drain(Wait),
+
     /// Counters: pairs made, declined by reason, bytes by path, memory
     #[command(subcommand)]
     Stats(StatsCommand),
@@ -81,8 +90,17 @@ pub enum PolicyCommand {
 
     /// Accelerate no further connections
     ///
-    /// Connections that are accelerated already stay so.
+    /// Connections that are accelerated already stay so; 'pair drop --all' takes
+    /// them back to TCP.
     Clear,
+}
+
+/// How long a command waits for readers.
+#[derive(Args)]
+pub struct Wait {
+    /// Seconds to wait until all bytes of the rings have been read; 0: do not wait
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub timeout: u32,
 }
 
 #[derive(Args)]
@@ -119,6 +137,29 @@ pub struct PolicySet {
 pub enum PairCommand {
     /// Show each pair: both ends, bytes by path, ring memory, age
     Show,
+
+    /// Take pairs back to TCP while they live
+    ///
+    /// What is sent from now on goes by TCP, and once the bytes that the rings hold
+    /// have been read the pair is gone; the connection lives on. Nothing is lost,
+    /// and the applications notice nothing. If a pair is left when the time is up,
+    /// the exit status is 1, and the processes that do not read are listed; it stays
+    /// on its way back.
+    Drop(PairDrop),
+}
+
+#[derive(Args)]
+pub struct PairDrop {
+    /// The pairs, by the numbers that 'pair show' gives them
+    #[arg(value_name = "PAIR", required_unless_present = "all", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ids: Vec<u32>,
+
+    /// All pairs that there are now
+    #[arg(long, conflicts_with = "ids")]
+    pub all: bool,
+
+    #[command(flatten)]
+    pub wait: Wait,
 }
 
 #[derive(Subcommand)]
@@ -200,6 +241,24 @@ mod tests {
         assert_eq!(set.ring, Some(65536));
         assert_eq!(set.busy_poll, Some(50));
         assert!(!set.loopback_only);
+    }
+
+    #[test]
+    fn pair_drop_takes_pairs_or_all() {
+        let parse = |arguments: &[&str]| {
+            let head = ["socksplice", "pair", "drop"];
+            Cli::try_parse_from(head.iter().chain(arguments)).is_ok()
+        };
+        assert!(parse(&["3", "4"]) && parse(&["--all", "--timeout", "0"]));
+        for bad in [
+            &[][..],
+            &["0"],
+            &["3", "--all"],
+            &["x"],
+            &["3", "--timeout", "-1"],
+        ] {
+            assert!(!parse(bad), "{bad:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod cgroup;
 mod cidr;
 mod cli;
 mod doctor;
+mod drain;
 mod error;
 mod feature;
 mod man;
@@ -16,6 +17,7 @@ mod output;
 mod pair;
 mod policy;
 mod port;
+mod process;
 mod size;
 mod stats;
 mod uapi;
@@ -62,6 +64,8 @@ fn run(object: Object) -> error::Result<Answer> {
         Object::Policy(PolicyCommand::Show) => policy::show(),
         Object::Policy(PolicyCommand::Clear) => policy::clear(),
         Object::Pair(PairCommand::Show) => pair::show(),
+        Object::Pair(PairCommand::Drop(arguments)) => drain::drop(arguments),
+        Object::Drain(wait) => drain::drain(wait),
         Object::Stats(StatsCommand::Show) => stats::show(),
         Object::Feature(FeatureCommand::Show) => feature::show(),
         Object::Feature(FeatureCommand::Set { feature, state }) => feature::set(feature, state),

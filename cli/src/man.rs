@@ -72,6 +72,8 @@ mod tests {
             "socksplice.8",
             "socksplice-policy-set.8",
             "socksplice-pair-show.8",
+            "socksplice-pair-drop.8",
+            "socksplice-drain.8",
             "socksplice-doctor.8",
         ] {
             assert!(names.contains(&name), "{name} is not in {names:?}");

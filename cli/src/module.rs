@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The loaded kernel module: is it there, is it ours, what can it do?
 
+use std::fs;
 use std::io;
 use std::path::Path;
 
+use netlink_packet_core::DefaultNla;
 use rustix::process::geteuid;
 
 use crate::error::{Error, Result};
@@ -25,6 +27,12 @@ pub fn require_root() -> Result<()> {
 
 pub fn is_loaded() -> bool {
     Path::new(SYSFS).exists()
+}
+
+/// How many things refer to the module: sockets, programs, calls that sleep.
+pub fn references() -> Option<u64> {
+    let text = fs::read_to_string(Path::new(SYSFS).join("refcnt")).ok()?;
+    text.trim().parse().ok()
 }
 
 pub struct Status {
@@ -100,8 +108,17 @@ impl Module {
         explain(self.family.dump(command))
     }
 
+    /// Begins to un-pair one pair, or all. False if there is no such pair.
+    pub fn drop_pairs(&self, id: Option<u32>) -> Result<bool> {
+        let id = id.map(|id| DefaultNla::new(A_PAIR_ID, id.to_ne_bytes().to_vec()));
+        match self.family.request(CMD_PAIR_DROP, id.as_slice()) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            answer => explain(answer).map(|_| true),
+        }
+    }
+
     pub fn set(&self, attribute: u16, value: bool) -> Result<()> {
-        let attribute = netlink_packet_core::DefaultNla::new(attribute, vec![value.into()]);
+        let attribute = DefaultNla::new(attribute, vec![value.into()]);
         explain(self.family.request(CMD_STATUS_SET, &[attribute])).map(|_| ())
     }
 }

@@ -16,23 +16,28 @@ use crate::size;
 use crate::uapi::*;
 
 #[derive(Serialize)]
-struct Pair {
-    id: u64,
+pub struct Pair {
+    pub id: u64,
     age_ms: u64,
+    /// It is on its way back to TCP.
+    pub draining: bool,
     /// The active opener's end, then the other's.
-    ends: Vec<End>,
+    pub ends: Vec<End>,
 }
 
 #[derive(Serialize)]
-struct End {
+pub struct End {
     local: Endpoint,
     peer: Endpoint,
     netns: Netns,
     /// As SO_COOKIE; 0 if the socket has none yet or is gone.
     cookie: u64,
-    closed: bool,
+    /// Of its socket; 0 if no process has it.
+    pub inode: u64,
+    /// Its socket is gone, or back on TCP.
+    pub closed: bool,
     sent: Sent,
-    ring: Ring,
+    pub ring: Ring,
 }
 
 #[derive(Serialize)]
@@ -62,22 +67,25 @@ struct Traffic {
 
 /// The ring that this end sends into.
 #[derive(Serialize)]
-struct Ring {
+pub struct Ring {
     size: u64,
     memory: u64,
-    queued: u64,
+    pub queued: u64,
 }
 
 pub fn show() -> Result<Answer> {
     let (module, _) = Module::open()?;
+    Ok(answer(&list(&module)?))
+}
+
+pub fn list(module: &Module) -> Result<Vec<Pair>> {
     let names = Names::read();
     let pairs: io::Result<Vec<Pair>> = module
         .dump(CMD_PAIR_GET)?
         .iter()
         .map(|a| Pair::from_attributes(a, &names))
         .collect();
-    let pairs = pairs.map_err(|e| Error::new(format!("cannot read the module's answer: {e}")))?;
-    Ok(answer(&pairs))
+    pairs.map_err(|e| Error::new(format!("cannot read the module's answer: {e}")))
 }
 
 impl Pair {
@@ -89,6 +97,7 @@ impl Pair {
         Ok(Pair {
             id: a.number(A_PAIR_ID),
             age_ms: a.number(A_PAIR_AGE_MS),
+            draining: a.flag(A_PAIR_DRAINING),
             ends: ends?,
         })
     }
@@ -115,6 +124,7 @@ impl End {
                 name: names.get(inode).map(String::from),
             },
             cookie: a.number(A_END_COOKIE),
+            inode: a.number(A_END_INODE),
             closed: a.flag(A_END_CLOSED),
             sent: Sent {
                 ring: traffic(A_END_TX_RING_BYTES, A_END_TX_RING_MSGS),
@@ -126,6 +136,21 @@ impl End {
                 queued: a.number(A_END_RING_QUEUED),
             },
         })
+    }
+}
+
+impl End {
+    pub fn addresses(&self) -> String {
+        format!("{} -> {}", socket(&self.local), socket(&self.peer))
+    }
+
+    fn state(&self, draining: bool) -> &'static str {
+        match (self.closed, draining) {
+            (true, true) => "done",
+            (true, false) => "closed",
+            (false, true) => "draining",
+            (false, false) => "open",
+        }
     }
 }
 
@@ -182,7 +207,7 @@ fn answer(pairs: &[Pair]) -> Answer {
                     size::format(end.ring.size)
                 ),
                 end.ring.queued.to_string(),
-                if end.closed { "closed" } else { "open" }.to_string(),
+                end.state(pair.draining).to_string(),
             ]);
         }
     }
@@ -223,6 +248,7 @@ mod tests {
             u32n(A_END_RING_MEM, 65536),
             u32n(A_END_RING_QUEUED, 3),
             DefaultNla::new(A_END_CLOSED, vec![0]),
+            u64n(A_END_INODE, 4711),
         ]);
         DefaultNla::new(A_PAIR_END | 0x8000, bytes)
     }
@@ -231,6 +257,7 @@ mod tests {
         let bytes = emit(&[
             DefaultNla::new(A_PAIR_ID, 9u32.to_ne_bytes().to_vec()),
             DefaultNla::new(A_PAIR_AGE_MS, 61_000u64.to_ne_bytes().to_vec()),
+            DefaultNla::new(A_PAIR_DRAINING, vec![1]),
             end(address, 40000),
             end(address, 80),
         ]);
@@ -252,6 +279,8 @@ mod tests {
         assert_eq!(end["sent"]["ring"]["bytes"], 1000);
         assert_eq!(end["sent"]["tcp"]["messages"], 1);
         assert_eq!(end["ring"]["queued"], 3);
+        assert_eq!(end["inode"], 4711);
+        assert_eq!(pair["draining"], true);
     }
 
     #[test]
@@ -263,6 +292,7 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert!(lines[1].contains("[::1]:40000") && lines[1].contains("1m01s"));
         assert!(lines[2].contains("blue(4026531840)") && lines[2].contains("64K/64K"));
+        assert!(lines[2].ends_with("draining"));
     }
 
     #[test]

@@ -53,12 +53,14 @@ struct bcase {
 	bool slow;		/* waits for timers: on IPv4 within one host only, unless it
 				 * is asked for by name or TEST_FULL is set
 				 */
+	bool pair;		/* about the pair itself: not while pairs are dropped */
 	const char *why;
 };
 
 #define CASE(f)			{ .name = #f, .run = f }
 #define CASE_ONCE(f)		{ .name = #f, .run = f, .once = true }
 #define CASE_SLOW(f)		{ .name = #f, .run = f, .once = true, .slow = true }
+#define CASE_PAIR(f)		{ .name = #f, .run = f, .pair = true }
 #define CASE_TCP(f, w) \
 	{ .name = #f, .run = f, .path = PATH_TCP, .once = true, .why = w }
 #define CASE_ANY(f, w) \
@@ -177,11 +179,14 @@ void stream_end(struct stream *s);
 /* pairs.c: the module's own account, by generic netlink */
 struct pair_info {
 	bool found;
+	uint32_t id;
 	uint64_t tx_ring[2], tx_tcp[2], rings[2];
 	int closed[2];
 };
 int pairs_open(void);
 int pairs_find(uint64_t cookie_a, uint64_t cookie_b, struct pair_info *info);
+int pairs_drop(uint32_t id);			/* 0 or a negative error */
+void pairs_drop_all(void);
 
 /* harness.c, for net.c */
 void proof_record(bool found, uint64_t ring, uint64_t tcp);
@@ -189,6 +194,6 @@ void proof_record(bool found, uint64_t ring, uint64_t tcp);
 extern const struct bcase io_cases[], ready_cases[], edge_cases[], wait_cases[], flags_cases[],
 	urgent_cases[], cmsg_cases[], fault_cases[], share_cases[], shut_cases[], close_cases[],
 	splice_cases[], uring_cases[], start_cases[], bulk_cases[], later_cases[],
-	again_cases[];
+	again_cases[], drop_cases[];
 
 #endif

@@ -33,17 +33,17 @@ struct shared {
 struct env env;
 static struct shared *sh;
 static int timeout_s = 30;
-static bool verbose, no_swap;
+static bool verbose, no_swap, storm;
 static unsigned int n_ok, n_bad, n_skip;
 
 static const struct bcase *const topics[] = {
 	io_cases, ready_cases, edge_cases, wait_cases, flags_cases, urgent_cases, cmsg_cases,
 	fault_cases, share_cases, shut_cases, close_cases, splice_cases, uring_cases,
-	start_cases, bulk_cases, later_cases, again_cases,
+	start_cases, bulk_cases, later_cases, again_cases, drop_cases,
 };
 static const char *const topic_names[] = {
 	"io", "ready", "edge", "wait", "flags", "urgent", "cmsg", "fault", "share", "shut",
-	"close", "splice", "uring", "start", "bulk", "later", "again",
+	"close", "splice", "uring", "start", "bulk", "later", "again", "drop",
 };
 
 void say(const char *fmt, ...)
@@ -267,7 +267,7 @@ static const char *run_once(const struct bcase *bc, char *msg, size_t msglen)
 
 static const char *proof_wrong(const struct bcase *bc)
 {
-	if (bc->path == PATH_ANY)
+	if (bc->path == PATH_ANY || storm)
 		return NULL;
 	if (!sh->proofs)
 		return "the case does not look at the pair";
@@ -395,6 +395,8 @@ static void run_phase(char **globs, int n, bool list, bool self, const int *fami
 			snprintf(name, sizeof(name), "%s/%s", topic_names[t], bc->name);
 			if (!wanted(name, globs, n))
 				continue;
+			if (storm && (bc->pair || topics[t] == drop_cases))
+				continue;
 			if (list) {
 				printf("%s%s%s\n", name, bc->why ? ": " : "", bc->why ?: "");
 				continue;
@@ -420,8 +422,29 @@ static void run_phase(char **globs, int n, bool list, bool self, const int *fami
 	}
 }
 
+/* While the cases run, all pairs are taken back to TCP again and again, at moments
+ * that no two runs share.
+ */
+static pid_t storm_start(void)
+{
+	uint64_t random = env.seed;
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (pairs_open())
+		_exit(1);
+	for (;;) {
+		pairs_drop_all();
+		usleep(rnd(&random) % 60000);
+	}
+}
+
 static void run_all(char **globs, int n, bool self, const int *families, int nfam)
 {
+	pid_t stormer;
+
 	n_plain = 0;
 	if (!self)
 		enroll(false);
@@ -429,7 +452,16 @@ static void run_all(char **globs, int n, bool self, const int *families, int nfa
 	env.paired = !self;
 	if (!self)
 		enroll(true);
+	stormer = storm ? storm_start() : 0;
 	run_phase(globs, n, false, self, families, nfam, true);
+	if (stormer) {
+		if (waitpid(stormer, NULL, WNOHANG)) {
+			printf("not ok behave/storm: it ended early\n");
+			n_bad++;
+		}
+		kill(stormer, SIGKILL);
+		waitpid(stormer, NULL, 0);
+	}
 	env.paired = false;
 	for (size_t i = 0; i < n_plain; i++)
 		free(plain[i]);
@@ -450,7 +482,7 @@ static void usage(void)
 {
 	fprintf(stderr,
 		"usage: behave [--list] [--self] [--family 4|6|46] [--netns] [--timeout SECONDS]\n"
-		"              [--seed N] [--repeat N] [--no-swap] [-v] [TOPIC/CASE-GLOB…]\n");
+		"              [--seed N] [--repeat N] [--no-swap] [--storm] [-v] [TOPIC/CASE-GLOB…]\n");
 	exit(2);
 }
 
@@ -465,6 +497,7 @@ int main(int argc, char **argv)
 		{ "seed", required_argument, NULL, 'e' },
 		{ "repeat", required_argument, NULL, 'r' },
 		{ "no-swap", no_argument, NULL, 'S' },
+		{ "storm", no_argument, NULL, 'd' },
 		{ "verbose", no_argument, NULL, 'v' },
 		{ }
 	};
@@ -504,6 +537,9 @@ int main(int argc, char **argv)
 			break;
 		case 'S':
 			no_swap = true;
+			break;
+		case 'd':
+			storm = true;
 			break;
 		case 'v':
 			verbose = true;

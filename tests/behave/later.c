@@ -255,6 +255,37 @@ static void kcm_attached(void)
 	conn_end(&k);
 }
 
+/* It does not see what the ring holds; that waits until the socket is given back. */
+static void kcm_attached_unread(void)
+{
+	char msg[100], got[200];
+	struct conn k;
+	int kcm;
+
+	conn_start(&k);
+	traffic(&k);
+	kcm = socket(AF_KCM, SOCK_SEQPACKET, KCMPROTO_CONNECTED);
+	if (kcm < 0)
+		skip("no AF_KCM: %s", strerror(errno));
+	fill(msg, sizeof(msg), 0);
+	SAY(send(k.a, msg, sizeof(msg), 0));
+	arrive(k.b, sizeof(msg));
+	conn_proof(&k);
+	SAY(kcm_attach(kcm, k.b));
+	if (env.paired) {
+		struct kcm_unattach un = { .fd = k.b };
+
+		MUST(ioctl(kcm, SIOCKCMUNATTACH, &un));
+		MUST(recv(k.b, got, sizeof(got), 0));
+	} else {
+		MUST(recv(kcm, got, sizeof(got), 0));
+	}
+	say("whole %d", is_pattern(got, sizeof(msg), 0));
+	close(kcm);
+	close(k.a);
+	close(k.b);
+}
+
 static void filter_attached(void)
 {
 	struct sock_filter drop = { BPF_RET | BPF_K, 0, 0, 0 };
@@ -359,7 +390,8 @@ static void wrong_calls(void)
 }
 
 const struct bcase later_cases[] = {
-	CASE(options_unchanged), CASE(options_set), CASE(ulp_reads_empty), CASE(tcp_info),
+	CASE(options_unchanged), CASE(options_set), CASE(ulp_reads_empty), CASE_PAIR(tcp_info),
+	CASE_PAIR(kcm_attached_unread),
 	CASE_ANY(ktls_asked, "the socket may stay paired or not"),
 	CASE_ANY(unknown_ulp, "the socket may stay paired or not"),
 	CASE_ANY(repair_asked, "the socket may stay paired or not"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A small generic-netlink client: the module's list of live pairs, found by
- * socket cookie.
+ * socket cookie, and its command that takes pairs back to TCP.
  */
 #include "behave.h"
 
@@ -18,7 +18,8 @@ struct request {
 	char attr[64];
 };
 
-static int request(int type, int cmd, int flags, const char *name)
+static int request_with(int type, int cmd, int flags, int attribute, const void *value,
+			size_t size)
 {
 	struct request r = {
 		.h = { .nlmsg_len = NLMSG_LENGTH(GENL_HDRLEN), .nlmsg_type = type,
@@ -26,15 +27,20 @@ static int request(int type, int cmd, int flags, const char *name)
 		.g = { .cmd = cmd, .version = 1 },
 	};
 
-	if (name) {
+	if (value) {
 		struct nlattr *a = (void *)r.attr;
 
-		a->nla_type = CTRL_ATTR_FAMILY_NAME;
-		a->nla_len = NLA_HDRLEN + strlen(name) + 1;
-		strcpy(r.attr + NLA_HDRLEN, name);
+		a->nla_type = attribute;
+		a->nla_len = NLA_HDRLEN + size;
+		memcpy(r.attr + NLA_HDRLEN, value, size);
 		r.h.nlmsg_len += NLA_ALIGN(a->nla_len);
 	}
 	return send(nl, &r, r.h.nlmsg_len, 0) < 0 ? -1 : 0;
+}
+
+static int request(int type, int cmd, int flags)
+{
+	return request_with(type, cmd, flags, 0, NULL, 0);
 }
 
 static const struct nlattr *attr(const void *from, int len, int type, const struct nlattr *after)
@@ -75,7 +81,8 @@ int pairs_open(void)
 	nl = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_GENERIC);
 	if (nl < 0 || bind(nl, (void *)&sa, sizeof(sa)) < 0)
 		return -1;
-	if (request(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 0, SOCKSPLICE_GENL_NAME))
+	if (request_with(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 0, CTRL_ATTR_FAMILY_NAME,
+			 SOCKSPLICE_GENL_NAME, sizeof(SOCKSPLICE_GENL_NAME)))
 		return -1;
 	n = recv(nl, buf, sizeof(buf), 0);
 	if (n < (long)NLMSG_LENGTH(GENL_HDRLEN) || h->nlmsg_type == NLMSG_ERROR)
@@ -104,6 +111,8 @@ static void read_pair(const struct nlmsghdr *h, uint64_t ca, uint64_t cb, struct
 	if (!match || i < 2)
 		return;
 	info->found = true;
+	a = attr(body, len, SOCKSPLICE_A_PAIR_ID, NULL);
+	memcpy(&info->id, (const char *)a + NLA_HDRLEN, sizeof(info->id));
 	for (i = 0; i < 2; i++) {
 		info->tx_ring[i] = number(end[i], SOCKSPLICE_A_END_TX_RING_BYTES);
 		info->tx_tcp[i] = number(end[i], SOCKSPLICE_A_END_TX_TCP_BYTES);
@@ -117,7 +126,7 @@ int pairs_find(uint64_t cookie_a, uint64_t cookie_b, struct pair_info *info)
 	char buf[65536];
 
 	memset(info, 0, sizeof(*info));
-	if (request(family, SOCKSPLICE_CMD_PAIR_GET, NLM_F_DUMP, NULL))
+	if (request(family, SOCKSPLICE_CMD_PAIR_GET, NLM_F_DUMP))
 		fail("PAIR_GET: %s", strerror(errno));
 	for (;;) {
 		long n = recv(nl, buf, sizeof(buf), 0);
@@ -132,4 +141,28 @@ int pairs_find(uint64_t cookie_a, uint64_t cookie_b, struct pair_info *info)
 			read_pair(h, cookie_a, cookie_b, info);
 		}
 	}
+}
+
+static int acknowledged(void)
+{
+	char buf[8192];
+	const struct nlmsghdr *h = (void *)buf;
+
+	if (recv(nl, buf, sizeof(buf), 0) <= 0 || h->nlmsg_type != NLMSG_ERROR)
+		fail("PAIR_DROP: no answer");
+	return *(int *)NLMSG_DATA(h);
+}
+
+int pairs_drop(uint32_t id)
+{
+	if (request_with(family, SOCKSPLICE_CMD_PAIR_DROP, NLM_F_ACK, SOCKSPLICE_A_PAIR_ID,
+			 &id, sizeof(id)))
+		fail("PAIR_DROP: %s", strerror(errno));
+	return acknowledged();
+}
+
+void pairs_drop_all(void)
+{
+	if (request(family, SOCKSPLICE_CMD_PAIR_DROP, NLM_F_ACK) || acknowledged())
+		fail("PAIR_DROP of all failed");
 }

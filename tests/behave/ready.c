@@ -220,6 +220,7 @@ static void rcvlowat_recv(void)
 	SAY_BUF(recv(k.b, b, 10, MSG_DONTWAIT), b);
 	/* Less asked for than the mark: the mark shrinks to it. */
 	SAY(send(k.a, "xyz", 3, 0));
+	arrive(k.b, 3);
 	SAY_BUF(recv(k.b, b, 3, 0), b);
 	/* The end of the stream is always enough. */
 	SAY(send(k.a, "end", 3, 0));

@@ -160,6 +160,30 @@ static void peek_stops_at_mark(void)
 	conn_end(&k);
 }
 
+/* The reader has not read what was sent before the first mark when the second comes:
+ * the first byte joins the stream, or is lost if those bytes are in a ring.
+ */
+static void two_marks_unread(void)
+{
+	char b[16] = "", *at = b;
+	struct conn k;
+	long n;
+
+	conn_start(&k);
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(send(k.a, "X", 1, MSG_OOB));
+	arrive_urgent(k.b);
+	SAY(send(k.a, "Y", 1, MSG_OOB));
+	SAY(shutdown(k.a, SHUT_WR));
+	arrive_fin(k.b);
+	SAY_BUF(recv(k.b, at, 1, MSG_OOB), at);
+	while ((n = recv(k.b, at, b + sizeof(b) - at, 0)) > 0)
+		at += n;
+	*at = 0;
+	say("the stream: %d", !strcmp(b, "abcX") || (env.paired && !strcmp(b, "abc")));
+	conn_end(&k);
+}
+
 /* What stands behind a mark that nobody has passed does not count as readable. */
 static void readable_ends_at_mark(void)
 {
@@ -226,6 +250,6 @@ static void mixed_stream(void)
 const struct bcase urgent_cases[] = {
 	CASE(out_of_line), CASE(urgent_read_first), CASE(in_line), CASE(between_ring_bytes),
 	CASE(overwritten_mark), CASE(peek_stops_at_mark), CASE(readable_ends_at_mark),
-	CASE(sigurg), CASE(mixed_stream),
+	CASE(two_marks_unread), CASE(sigurg), CASE(mixed_stream),
 	{ }
 };

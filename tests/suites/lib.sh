@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # tests/suites/lib.sh: runs a suite of other people's under several conditions and
 # compares, test by test. Sourced by the tests of this folder, in a VM.
 

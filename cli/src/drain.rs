@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `pair drop` and `drain`: back to TCP.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::cli::{PairDrop, Wait};
+use crate::error::{Error, Result};
+use crate::module::{self, Module};
+use crate::output::{Answer, SCHEMA};
+use crate::pair::{self, Pair};
+use crate::policy::pin;
+use crate::process::{Process, Sockets};
+use crate::uapi::A_STATUS_PAIRING;
+
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// An end that has bytes to read before its pair can go.
+#[derive(Serialize)]
+struct Holder {
+    pair: u64,
+    connection: String,
+    processes: Vec<Process>,
+}
+
+pub fn drop(arguments: PairDrop) -> Result<Answer> {
+    let (module, _) = Module::open()?;
+    if arguments.all {
+        module.drop_pairs(None)?;
+    }
+    for id in &arguments.ids {
+        if !module.drop_pairs(Some(*id))? {
+            return Err(Error::new(format!("there is no pair {id}"))
+                .remedy("'socksplice pair show' lists those that there are"));
+        }
+    }
+    let mine = |pair: &Pair| match arguments.all {
+        true => pair.draining,
+        false => arguments.ids.iter().any(|id| u64::from(*id) == pair.id),
+    };
+    let left = wait(&arguments.wait, || {
+        let mut pairs = pair::list(&module)?;
+        pairs.retain(mine);
+        Ok((pairs.is_empty(), pairs))
+    })?;
+    Ok(answer(&holders(&left, &Sockets::read()), None))
+}
+
+pub fn drain(arguments: Wait) -> Result<Answer> {
+    let (module, _) = Module::open()?;
+    module.set(A_STATUS_PAIRING, false)?;
+    let policy = pin::live().is_some();
+    let mut uses = Uses::default();
+    let left = wait(&arguments, || {
+        // Again each time: a handshake may have been under way.
+        module.drop_pairs(None)?;
+        let pairs = pair::list(&module)?;
+        uses = Uses {
+            references: module::references().unwrap_or(0),
+            policy,
+        };
+        Ok((uses.are_over() && pairs.is_empty(), pairs))
+    })?;
+    Ok(answer(&holders(&left, &Sockets::read()), Some(uses)))
+}
+
+/// What refers to the module when no pair does.
+#[derive(Clone, Copy, Default)]
+struct Uses {
+    references: u64,
+    policy: bool,
+}
+
+impl Uses {
+    /// A policy goes on using the module until it is cleared.
+    fn are_over(&self) -> bool {
+        self.references == 0 || self.policy
+    }
+}
+
+/// What is left of the pairs when `look` says that it is enough, or the time is up.
+fn wait(
+    arguments: &Wait,
+    mut look: impl FnMut() -> Result<(bool, Vec<Pair>)>,
+) -> Result<Vec<Pair>> {
+    let until = Instant::now() + Duration::from_secs(arguments.timeout.into());
+    loop {
+        let (enough, pairs) = look()?;
+        if enough || Instant::now() >= until {
+            return Ok(pairs);
+        }
+        sleep(INTERVAL);
+    }
+}
+
+/// Those with bytes to read; where there are none, both ends, one of which sleeps in
+/// the middle of a call.
+fn holders(pairs: &[Pair], sockets: &Sockets) -> Vec<Holder> {
+    let of = |pair: &Pair| -> Vec<Holder> {
+        let queued = |i: usize| pair.ends.len() == 2 && pair.ends[1 - i].ring.queued > 0;
+        let any = (0..pair.ends.len()).any(queued);
+        let ends = pair.ends.iter().enumerate();
+        ends.filter(|(i, end)| !end.closed && (queued(*i) || !any))
+            .map(|(_, end)| Holder {
+                pair: pair.id,
+                connection: end.addresses(),
+                processes: sockets.holders(end.inode).to_vec(),
+            })
+            .collect()
+    };
+    pairs.iter().flat_map(of).collect()
+}
+
+fn answer(holders: &[Holder], uses: Option<Uses>) -> Answer {
+    let mut text = String::new();
+    for holder in holders {
+        let names: Vec<String> = holder
+            .processes
+            .iter()
+            .map(|p| format!("{}({})", p.name, p.pid))
+            .collect();
+        let names = match names.is_empty() {
+            true => "no process".to_string(),
+            false => names.join(" "),
+        };
+        text += &format!(
+            "pair {} waits for {names} to read: {}\n",
+            holder.pair, holder.connection
+        );
+    }
+    let drained = holders.is_empty() && uses.is_none_or(|uses| uses.are_over());
+    let mut json = json!({ "schema": SCHEMA, "drained": drained, "waiting": holders });
+    if let Some(Uses { references, policy }) = uses {
+        if references == 0 {
+            text += "nothing uses the module: it can be unloaded\n";
+        } else if policy {
+            text += "the policy uses the module: run 'socksplice policy clear' to unload it\n";
+        } else if holders.is_empty() {
+            text += &format!("calls that sleep or BPF programs use the module ({references})\n");
+        }
+        json["references"] = references.into();
+    }
+    Answer {
+        text,
+        json,
+        failed: !drained,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_who_does_not_read() {
+        let holder = Holder {
+            pair: 7,
+            connection: "127.0.0.1:1 -> 127.0.0.1:2".into(),
+            processes: vec![Process {
+                pid: 42,
+                name: "sleepy".into(),
+            }],
+        };
+        let bad = answer(&[holder], None);
+        assert!(bad.failed);
+        assert_eq!(
+            bad.text,
+            "pair 7 waits for sleepy(42) to read: 127.0.0.1:1 -> 127.0.0.1:2\n"
+        );
+        assert_eq!(bad.json["waiting"][0]["processes"][0]["pid"], 42);
+    }
+
+    #[test]
+    fn says_what_uses_the_module() {
+        let of = |references, policy| answer(&[], Some(Uses { references, policy }));
+        assert!(!of(0, false).failed && of(0, false).text.contains("can be unloaded"));
+        assert!(!of(3, true).failed && of(3, true).text.contains("policy clear"));
+        assert!(of(3, false).failed && of(3, false).text.contains("(3)"));
+        assert_eq!(of(3, false).json["references"], 3);
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Which processes have a socket open.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Process {
+    pub pid: u32,
+    pub name: String,
+}
+
+/// Inode number of a socket to the processes that have it.
+pub struct Sockets(HashMap<u64, Vec<Process>>);
+
+impl Sockets {
+    /// What cannot be looked at, because it ends meanwhile, is left out.
+    pub fn read() -> Self {
+        Sockets::read_from(Path::new("/proc"))
+    }
+
+    fn read_from(proc: &Path) -> Self {
+        let mut sockets: HashMap<u64, Vec<Process>> = HashMap::new();
+        for entry in fs::read_dir(proc).into_iter().flatten().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
+                continue;
+            };
+            let mut name = None;
+            let descriptors = fs::read_dir(entry.path().join("fd"));
+            for descriptor in descriptors.into_iter().flatten().flatten() {
+                let Ok(target) = fs::read_link(descriptor.path()) else {
+                    continue;
+                };
+                let Some(inode) = target.to_str().and_then(inode_of) else {
+                    continue;
+                };
+                let name = name.get_or_insert_with(|| {
+                    let name = fs::read_to_string(entry.path().join("comm"));
+                    name.unwrap_or_default().trim_end().to_string()
+                });
+                let process = Process {
+                    pid,
+                    name: name.clone(),
+                };
+                let holders = sockets.entry(inode).or_default();
+                if !holders.contains(&process) {
+                    holders.push(process);
+                }
+            }
+        }
+        Sockets(sockets)
+    }
+
+    pub fn holders(&self, inode: u64) -> &[Process] {
+        self.0.get(&inode).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn inode_of(link: &str) -> Option<u64> {
+    link.strip_prefix("socket:[")?
+        .strip_suffix(']')?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn finds_its_own_socket() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let link = fs::read_link(format!("/proc/self/fd/{}", listener.as_raw_fd())).unwrap();
+        let inode = inode_of(link.to_str().unwrap()).unwrap();
+        let sockets = Sockets::read();
+        let pids: Vec<u32> = sockets.holders(inode).iter().map(|p| p.pid).collect();
+        assert_eq!(pids, [std::process::id()]);
+        assert!(sockets.holders(1).is_empty());
+    }
+
+    #[test]
+    fn other_files_are_no_sockets() {
+        assert_eq!(inode_of("socket:[12]"), Some(12));
+        assert_eq!(inode_of("pipe:[12]"), None);
+        assert_eq!(inode_of("socket:[x]"), None);
+    }
+}

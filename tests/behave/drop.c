@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Back to TCP while the connection lives, at every moment that could show it. On
+ * plain TCP there is nothing to take back, and the rest is the same.
+ */
+#include "behave.h"
+
+#include <sys/epoll.h>
+
+static void both_ways(struct conn *k)
+{
+	char b[8];
+
+	SAY(send(k->a, "onward", 6, 0));
+	SAY_BUF(recv(k->b, b, 6, MSG_WAITALL), b);
+	SAY(send(k->b, "and back", 8, 0));
+	SAY_BUF(recv(k->a, b, 8, MSG_WAITALL), b);
+}
+
+/* A pair that moves bytes by ring. */
+static void start(struct conn *k)
+{
+	conn_start(k);
+	both_ways(k);
+}
+
+/* The pair has moved bytes by ring; from now on it is on its way to TCP. */
+static void drop(struct conn *k)
+{
+	struct pair_info info;
+
+	if (!env.paired)
+		return;
+	conn_proof(k);
+	where("dropping the pair");
+	if (pairs_find(k->cookie[0], k->cookie[1], &info))
+		fail("there is no pair to drop");
+	if (pairs_drop(info.id))
+		fail("the pair cannot be dropped");
+}
+
+static void wait_until_gone(struct conn *k)
+{
+	struct pair_info info;
+
+	where("waiting until the pair has gone");
+	while (env.paired && !pairs_find(k->cookie[0], k->cookie[1], &info))
+		usleep(1000);
+}
+
+static bool is_pair(struct conn *k)
+{
+	struct pair_info info;
+
+	return !env.paired || !pairs_find(k->cookie[0], k->cookie[1], &info);
+}
+
+static void drop_and_wait(struct conn *k)
+{
+	drop(k);
+	wait_until_gone(k);
+}
+
+static void end(struct conn *k)
+{
+	close(k->a);
+	close(k->b);
+}
+
+static void idle(void)
+{
+	struct conn k;
+
+	start(&k);
+	drop_and_wait(&k);
+	both_ways(&k);
+	end(&k);
+}
+
+static void asleep_in_recv(void)
+{
+	struct conn k;
+	struct call c;
+	char b[16];
+
+	start(&k);
+	CALL_RECV(&c, k.b, b, 16, 0);
+	call_blocked(&c);
+	drop_and_wait(&k);
+	SAY(send(k.a, "abc", 3, 0));
+	SAY_BUF(call_end(&c), b);
+	both_ways(&k);
+	end(&k);
+}
+
+/* A reader with bytes in hand keeps its pair until the call is over. */
+static void asleep_in_waitall(void)
+{
+	struct conn k;
+	struct call c;
+	char b[16];
+
+	start(&k);
+	SAY(send(k.a, "abc", 3, 0));
+	CALL_RECV(&c, k.b, b, 9, MSG_WAITALL);
+	call_blocked(&c);
+	drop(&k);
+	SAY(send(k.a, "def", 3, 0));
+	say("still paired %d", is_pair(&k));
+	SAY(send(k.a, "ghi", 3, 0));
+	SAY_BUF(call_end(&c), b);
+	wait_until_gone(&k);
+	both_ways(&k);
+	end(&k);
+}
+
+static void asleep_with_low_water_mark(void)
+{
+	struct conn k;
+	struct call c;
+	int six = 6;
+	char b[16];
+
+	start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &six, sizeof(six)));
+	SAY(send(k.a, "abc", 3, 0));
+	CALL_RECV(&c, k.b, b, 16, 0);
+	call_blocked(&c);
+	drop(&k);
+	SAY(send(k.a, "defghi", 6, 0));
+	SAY_BUF(call_end(&c), b);
+	wait_until_gone(&k);
+	end(&k);
+}
+
+static void asleep_in_poll(void)
+{
+	struct pollfd p = { .events = POLLIN };
+	struct conn k;
+	struct call c;
+	char b[16];
+
+	start(&k);
+	p.fd = k.b;
+	CALL_POLL(&c, &p);
+	call_blocked(&c);
+	drop_and_wait(&k);
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(call_end(&c));
+	say_poll("poll", p.revents);
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	end(&k);
+}
+
+static void epoll_edge(void)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLET }, got;
+	int ep = MUST(epoll_create1(0));
+	struct conn k;
+	char b[16];
+
+	start(&k);
+	MUST(epoll_ctl(ep, EPOLL_CTL_ADD, k.b, &ev));
+	drop_and_wait(&k);
+	SAY(epoll_wait(ep, &got, 1, 0));
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(epoll_wait(ep, &got, 1, -1));
+	SAY(epoll_wait(ep, &got, 1, 0));
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	SAY(send(k.a, "def", 3, 0));
+	SAY(epoll_wait(ep, &got, 1, -1));
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	end(&k);
+	close(ep);
+}
+
+static void no_signal(void)
+{
+	struct conn k;
+	sigset_t io;
+
+	sigemptyset(&io);
+	sigaddset(&io, SIGIO);
+	sigprocmask(SIG_BLOCK, &io, NULL);
+	start(&k);
+	MUST(fcntl(k.b, F_SETOWN, getpid()));
+	MUST(fcntl(k.b, F_SETFL, fcntl(k.b, F_GETFL) | O_ASYNC));
+	drop_and_wait(&k);
+	sigpending(&io);
+	say("SIGIO %d", sigismember(&io, SIGIO));
+	end(&k);
+}
+
+static void writer_asleep(void)
+{
+	struct stream s = { .len = 8 * MIB, .mode = STREAM_SEND | STREAM_BIG,
+			    .rng = 1 };
+	uint64_t in = 0;
+	struct conn k;
+
+	start(&k);
+	s.fd = k.a;
+	stream_start(&s);
+	/* more than the ring holds: it is full now, or the writer by TCP */
+	say("first %ld", recv_pattern(k.b, 200 * KIB, &in));
+	drop(&k);
+	say("all %ld", recv_pattern(k.b, 8 * MIB - 200 * KIB, &in));
+	stream_end(&s);
+	say("sent %ld, error %d", s.done, s.err);
+	wait_until_gone(&k);
+	end(&k);
+}
+
+/* Bytes that nobody has read yet stay in front of all that comes after. */
+static void unread(void)
+{
+	uint64_t out = 0, in = 0;
+	struct conn k;
+	char b[8];
+
+	start(&k);
+	send_pattern(k.a, 30 * KIB, &out, 0);
+	arrive(k.b, 30 * KIB);
+	drop(&k);
+	send_pattern(k.a, 10 * KIB, &out, 0);
+	SAY(shutdown(k.a, SHUT_WR));
+	say("still paired %d", is_pair(&k));
+	SAY_BUF(recv(k.b, b, 0, MSG_PEEK), b);
+	say("first %ld", recv_pattern(k.b, 20 * KIB, &in));
+	say("rest %ld", recv_pattern(k.b, 20 * KIB, &in));
+	SAY(recv(k.b, b, 8, 0));
+	SAY(send(k.b, "answer", 6, 0));
+	SAY_BUF(recv(k.a, b, 6, MSG_WAITALL), b);
+	wait_until_gone(&k);
+	end(&k);
+}
+
+/* Closing over what is unread resets, dropped or not. */
+static void unread_then_closed(void)
+{
+	struct conn k;
+	char b[8];
+
+	start(&k);
+	signal(SIGPIPE, SIG_IGN);
+	SAY(send(k.a, "never read", 10, 0));
+	arrive(k.b, 10);
+	drop(&k);
+	SAY(close(k.b));
+	arrive_err(k.a);
+	SAY(recv(k.a, b, 8, 0));
+	SAY(send(k.a, "x", 1, 0));
+	close(k.a);
+}
+
+static void writer_closed(void)
+{
+	uint64_t out = 0, in = 0;
+	struct conn k;
+	char b[8];
+
+	start(&k);
+	send_pattern(k.a, 30 * KIB, &out, 0);
+	drop(&k);
+	SAY(close(k.a));
+	say("received %ld", recv_pattern(k.b, 30 * KIB, &in));
+	SAY(recv(k.b, b, 8, 0));
+	wait_until_gone(&k);
+	close(k.b);
+}
+
+static void twice(void)
+{
+	struct conn k;
+	char b[8];
+
+	start(&k);
+	SAY(send(k.a, "unread", 6, 0));
+	drop(&k);
+	if (env.paired)
+		drop(&k);
+	MUST(recv(k.b, b, 6, MSG_WAITALL));
+	both_ways(&k);
+	wait_until_gone(&k);
+	end(&k);
+}
+
+/* kTLS, for example, may have the socket now. */
+static void slot_is_free(void)
+{
+	struct conn k;
+
+	start(&k);
+	drop_and_wait(&k);
+	SAY(setsockopt(k.a, IPPROTO_TCP, TCP_ULP, "nonsense", 8));
+	SAY(setsockopt(k.a, IPPROTO_TCP, TCP_ULP, "tls", 3));
+	end(&k);
+}
+
+static void full_duplex(void)
+{
+	struct stream s[4] = {
+		{ .len = 6 * MIB, .mode = STREAM_SEND, .rng = 1 },
+		{ .len = 6 * MIB, .mode = STREAM_RECV, .rng = 2 },
+		{ .len = 6 * MIB, .mode = STREAM_SEND, .rng = 3 },
+		{ .len = 6 * MIB, .mode = STREAM_RECV, .rng = 4 },
+	};
+	struct conn k;
+
+	start(&k);
+	s[0].fd = s[3].fd = k.a;
+	s[1].fd = s[2].fd = k.b;
+	for (size_t i = 0; i < ARRAY_SIZE(s); i++)
+		stream_start(&s[i]);
+	usleep(env.seed % 20000);
+	drop(&k);
+	for (size_t i = 0; i < ARRAY_SIZE(s); i++) {
+		stream_end(&s[i]);
+		say("%zu: %ld, error %d, damaged %d", i, s[i].done, s[i].err, s[i].damaged);
+	}
+	wait_until_gone(&k);
+	both_ways(&k);
+	end(&k);
+}
+
+const struct bcase drop_cases[] = {
+	CASE(idle), CASE(asleep_in_recv), CASE(asleep_in_waitall),
+	CASE(asleep_with_low_water_mark), CASE(asleep_in_poll), CASE(epoll_edge),
+	CASE_ONCE(no_signal), CASE(writer_asleep), CASE(unread), CASE(unread_then_closed),
+	CASE(writer_closed), CASE(twice), CASE_ONCE(slot_is_free), CASE_ONCE(full_duplex),
+	{ }
+};

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0
+"""reader.py fin|open: a reader that is stopped with bytes to read.
+
+Prints "stopped PID" then; once somebody lets the reader go on, "whole" if it got
+every byte, in order, and the end of file or an answer's way back.
+"""
+import os
+import signal
+import socket
+import sys
+
+MESSAGE = bytes(i * 7 % 251 for i in range(20000))
+fin = sys.argv[1] == "fin"
+
+listener = socket.create_server(("127.0.0.1", 0))
+child = os.fork()
+if child == 0:
+    connection, _ = listener.accept()
+    connection.sendall(connection.recv(5))  # its first bytes arm the ring
+    connection.recv(5)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    got = b""
+    while len(got) < len(MESSAGE) + 4:
+        part = connection.recv(65536)
+        if not part:
+            break
+        got += part
+    if fin and connection.recv(1) != b"":
+        os._exit(1)
+    connection.sendall(b"seen")
+    os._exit(0 if got == MESSAGE + b"last" else 1)
+
+client = socket.create_connection(listener.getsockname())
+client.sendall(b"hello")
+client.recv(5, socket.MSG_WAITALL)
+client.sendall(b"again")
+os.waitpid(child, os.WUNTRACED)
+client.sendall(MESSAGE)
+client.sendall(b"last")
+if fin:
+    client.shutdown(socket.SHUT_WR)
+print("stopped", child, flush=True)
+answer = client.recv(4, socket.MSG_WAITALL)
+_, status = os.waitpid(child, 0)
+print("whole" if answer == b"seen" and status == 0 else "damaged", flush=True)
