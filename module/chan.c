@@ -25,12 +25,12 @@
 
 static struct kmem_cache *chan_cache;
 static atomic64_t ring_memory = ATOMIC64_INIT(0);
-static atomic_t pair_ids = ATOMIC_INIT(0);
 
-/* All pairs, oldest first, by the chan of the end that is listed first. */
+/* All pairs, by their order, by the chan of the end that is listed first. */
 static LIST_HEAD(pairs);
+static u64 pairs_order;
 static unsigned int pairs_live;
-static DEFINE_SPINLOCK(pairs_lock);	/* the list, pairs_live, CHAN_ENDED */
+static DEFINE_SPINLOCK(pairs_lock);	/* the list, the two above, CHAN_ENDED */
 
 u64 socksplice_ring_memory(void)
 {
@@ -108,6 +108,7 @@ static void chan_end(struct sock *sk, struct socksplice_chan *c)
 {
 	struct socksplice_chan *peer;
 
+	smp_mb__before_atomic();	/* after the last append */
 	set_bit(CHAN_TX_CLOSED, &c->flags);
 	set_bit(CHAN_RX_CLOSED, &c->flags);
 	socksplice_ident_unpark(c);
@@ -233,8 +234,6 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 {
 	struct socksplice_chan *first = test_bit(CHAN_ACTIVE, &a->flags) ? a : b;
 
-	a->id = atomic_inc_return(&pair_ids);
-	b->id = a->id;
 	refcount_inc(&a->ref);
 	refcount_inc(&b->ref);
 
@@ -243,6 +242,11 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 	 * to leave the table.
 	 */
 	spin_lock_bh(&pairs_lock);
+	do {
+		a->order = ++pairs_order;
+	} while (!(u32)a->order);	/* no pair has the number 0 */
+	b->order = a->order;
+	a->id = b->id = (u32)a->order;
 	/* Pairs with socksplice_chan_peer(). */
 	smp_store_release(&a->peer, b);
 	smp_store_release(&b->peer, a);
@@ -284,7 +288,7 @@ undo:
 	return false;
 }
 
-int socksplice_pairs_walk(u32 *last, int (*fn)(struct socksplice_chan *active,
+int socksplice_pairs_walk(u64 *last, int (*fn)(struct socksplice_chan *active,
 					       struct socksplice_chan *passive,
 					       void *arg), void *arg)
 {
@@ -293,12 +297,12 @@ int socksplice_pairs_walk(u32 *last, int (*fn)(struct socksplice_chan *active,
 
 	spin_lock_bh(&pairs_lock);
 	list_for_each_entry(c, &pairs, list) {
-		if (c->id <= *last)
+		if (c->order <= *last)
 			continue;
 		err = fn(c, socksplice_chan_peer(c), arg);
 		if (err)
 			break;
-		*last = c->id;
+		*last = c->order;
 	}
 	spin_unlock_bh(&pairs_lock);
 	return err;
@@ -328,7 +332,7 @@ void socksplice_pairs_each(struct pairs_batch *batch,
 				      struct socksplice_chan *passive))
 {
 	unsigned int i;
-	u32 last = 0;
+	u64 last = 0;
 	int more;
 
 	batch->want = want;

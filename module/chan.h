@@ -38,7 +38,10 @@ enum chan_flag {
 	CHAN_PARKED,	/* in the identity table; changed under its bucket lock */
 	CHAN_RX_READY,	/* a reader of this socket knows of the ring */
 	CHAN_RX_CLOSED,	/* nobody will read this socket again */
-	CHAN_TX_CLOSED,	/* nothing more goes into this end's ring */
+	CHAN_TX_CLOSED,	/* nothing more goes into this end's ring: set while nobody
+			 * is in the middle of an append, after the last of which
+			 * it becomes visible
+			 */
 	CHAN_SHADOW,	/* matched and counted only */
 	CHAN_PATH_LOST,	/* packets get lost: send no more by ring; see probe.c */
 	CHAN_KICKED,	/* on the list of kick.c, which holds the chan */
@@ -66,7 +69,8 @@ struct ident {
 struct socksplice_chan {
 	/* Set before the chan is attached, constant afterwards. */
 	u32 ring_size;
-	u32 id;				/* of the pair; set when linked */
+	u64 order;			/* of the pair on the list; set when linked */
+	u32 id;				/* its lower half, which is what users see */
 	u64 start;			/* ktime_get_ns() of the enrolment */
 	u32 netns_inum;
 	u16 family;
@@ -127,6 +131,8 @@ struct socksplice_chan {
 
 	struct llist_node kick;		/* kick.c; valid with CHAN_KICKED */
 	u32 kick_rcv_nxt;		/* kick.c's work only: the reader's, at its last look */
+
+	u32 drop_rcv_nxt;		/* drop.c's work only: own, at its last look */
 
 	/* probe.c; its work only. */
 	u64 probe_bytes;		/* by both rings, at the last look */
@@ -216,10 +222,10 @@ void socksplice_chan_unlock(struct sock *sk);
  */
 bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c);
 
-/* Calls @fn for each live pair whose id is above *@last, under the list's lock,
+/* Calls @fn for each live pair whose order is above *@last, under the list's lock,
  * and sets *@last; stops when @fn returns non-zero and returns that.
  */
-int socksplice_pairs_walk(u32 *last, int (*fn)(struct socksplice_chan *active,
+int socksplice_pairs_walk(u64 *last, int (*fn)(struct socksplice_chan *active,
 					       struct socksplice_chan *passive,
 					       void *arg), void *arg);
 

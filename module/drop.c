@@ -2,7 +2,7 @@
 #include <linux/jiffies.h>
 #include <linux/minmax.h>
 #include <linux/workqueue.h>
-#include <net/sock.h>
+#include <net/tcp.h>
 
 #include "chan.h"
 #include "drop.h"
@@ -17,7 +17,7 @@ static DECLARE_DELAYED_WORK(drop, drop_work);
 /* drop_work() only. */
 static struct pairs_batch batch;
 static unsigned int draining;		/* pairs seen in this pass */
-static bool progress;
+static bool soon;			/* something moved, or was busy just now */
 
 /* Sleepers of ours look at their chan again. Only they: TCP's own wake-up would
  * also send a SIGIO that no packet has caused.
@@ -28,54 +28,61 @@ static void wake_sleepers(struct sock *sk, const struct socksplice_chan *c)
 		wake_up_interruptible_all(sk_sleep(sk));
 }
 
+/* As socksplice_chan_trylock(), NULL also where the socket is busy just now. */
+static struct sock *try(struct socksplice_chan *c)
+{
+	struct sock *sk = socksplice_chan_trylock(c);
+
+	if (!IS_ERR(sk))
+		return sk;
+	soon = true;
+	return NULL;
+}
+
 /* True once nothing more goes into the ring of @c: nobody owns its socket, so
  * nobody is in the middle of an append.
  */
 static bool close_ring(struct socksplice_chan *c)
 {
-	struct sock *sk = socksplice_chan_trylock(c);
+	struct sock *sk;
 
-	if (IS_ERR(sk))
-		return false;
-	if (!sk)
-		return true;
-	if (!test_and_set_bit(CHAN_TX_CLOSED, &c->flags))
+	if (!test_bit(CHAN_TX_CLOSED, &c->flags)) {
+		sk = try(c);
+		if (!sk)
+			return false;	/* if it is gone, the bit says so next time */
+		set_bit(CHAN_TX_CLOSED, &c->flags);
 		wake_sleepers(sk, c);
-	socksplice_chan_unlock(sk);
+		socksplice_chan_unlock(sk);
+	}
+	smp_rmb();	/* the bit before the look at the ring: see enum chan_flag */
 	return true;
 }
 
-/* True if @c is gone or has read the closed ring of @peer to the bottom. */
-static bool is_done(struct socksplice_chan *c, const struct socksplice_chan *peer)
+/* Takes @c off its socket if it has read the closed ring to the bottom. */
+static void end_reader(struct socksplice_chan *c, struct socksplice_chan *peer)
 {
-	struct sock *sk = socksplice_chan_trylock(c);
-	bool done;
+	const bool alone = !rcu_access_pointer(peer->sk);
+	struct sock *sk = try(c);
+	u32 rcv_nxt;
 
-	if (IS_ERR_OR_NULL(sk))
-		return !sk;
-	done = socksplice_chan_is_done(sk, c, peer);
-	socksplice_chan_unlock(sk);
-	return done;
-}
-
-static void end(struct socksplice_chan *c, const struct socksplice_chan *peer)
-{
-	struct sock *sk = socksplice_chan_trylock(c);
-
-	if (IS_ERR_OR_NULL(sk))
+	if (!sk)
 		return;
-	/* A reader may have begun another call since. */
+	rcv_nxt = tcp_sk(sk)->rcv_nxt;
 	if (socksplice_chan_is_done(sk, c, peer)) {
 		socksplice_chan_detach(sk);
 		wake_sleepers(sk, c);
-		progress = true;
+		soon = true;
+	} else if (alone && sk->sk_rcvlowat > 1 && rcv_nxt != c->drop_rcv_nxt) {
+		/* Its peer, who would wake it (kick.h), has gone first. */
+		c->drop_rcv_nxt = rcv_nxt;
+		c->data_ready(sk);
 	}
 	socksplice_chan_unlock(sk);
 }
 
 static bool is_dropped(const struct socksplice_chan *a, const struct socksplice_chan *b)
 {
-	return test_bit(CHAN_DROPPED, &a->flags);
+	return test_bit(CHAN_DROPPED, &a->flags) || test_bit(CHAN_DROPPED, &b->flags);
 }
 
 static void drop_step(struct socksplice_chan *a, struct socksplice_chan *b)
@@ -83,13 +90,10 @@ static void drop_step(struct socksplice_chan *a, struct socksplice_chan *b)
 	const bool a_closed = close_ring(a), b_closed = close_ring(b);
 
 	draining++;
-	/* Both together: a sender whose reader has a low-water mark, and bytes of
-	 * the ring to read or in hand, is the one who wakes it (kick.h).
-	 */
-	if (a_closed && b_closed && is_done(a, b) && is_done(b, a)) {
-		end(a, b);
-		end(b, a);
-	}
+	if (b_closed)
+		end_reader(a, b);
+	if (a_closed)
+		end_reader(b, a);
 }
 
 static void drop_work(struct work_struct *work)
@@ -97,9 +101,9 @@ static void drop_work(struct work_struct *work)
 	static unsigned long delay = 1;	/* jiffies */
 
 	draining = 0;
-	progress = false;
+	soon = false;
 	socksplice_pairs_each(&batch, is_dropped, drop_step);
-	if (progress || !draining)
+	if (soon || !draining)
 		delay = 1;
 	else
 		delay = min(2 * delay, (unsigned long)DROP_DELAY_MAX);
@@ -114,35 +118,54 @@ static void start(void)
 	schedule_delayed_work(&drop, 0);
 }
 
-static int mark(struct socksplice_chan *a, struct socksplice_chan *b, void *arg)
+static void mark(struct socksplice_chan *a, struct socksplice_chan *b)
+{
+	if (test_and_set_bit(CHAN_DROPPED, &a->flags))
+		return;
+	set_bit(CHAN_DROPPED, &b->flags);
+	socksplice_stat_inc(SOCKSPLICE_STAT_pairs_dropped);
+}
+
+void socksplice_drop_chan(struct socksplice_chan *c)
+{
+	struct socksplice_chan *peer = socksplice_chan_peer(c);
+
+	mark(c, peer);
+	start();
+}
+
+static int mark_one(struct socksplice_chan *a, struct socksplice_chan *b, void *arg)
 {
 	const u32 *id = arg;
 
-	if (*id && a->id != *id)
+	if (a->id != *id)
 		return 0;
-	if (!test_and_set_bit(CHAN_DROPPED, &a->flags)) {
-		set_bit(CHAN_DROPPED, &b->flags);
-		socksplice_stat_inc(SOCKSPLICE_STAT_pairs_dropped);
-	}
-	return *id ? 1 : 0;
+	mark(a, b);
+	return 1;
 }
 
 int socksplice_drop_pair(u32 id)
 {
-	u32 last = id - 1;
+	u64 last = 0;
 
-	if (!id || !socksplice_pairs_walk(&last, mark, &id))
+	if (!socksplice_pairs_walk(&last, mark_one, &id))
 		return -ENOENT;
 	start();
 	return 0;
 }
 
+static int mark_any(struct socksplice_chan *a, struct socksplice_chan *b, void *arg)
+{
+	mark(a, b);
+	return 0;
+}
+
 void socksplice_drop_all(void)
 {
-	u32 last = 0, all = 0;
+	u64 last = 0;
 
 	socksplice_ident_flush();
-	socksplice_pairs_walk(&last, mark, &all);
+	socksplice_pairs_walk(&last, mark_any, NULL);
 	start();
 }
 

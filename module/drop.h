@@ -3,8 +3,8 @@
  * Back to TCP on request.
  *
  * Un-pairing never takes bytes out of a ring. It closes both rings to new bytes,
- * so that whatever is sent from then on goes by TCP, and takes both ends off their
- * chans once both have read their rings to the bottom. From there the sockets have
+ * so that whatever is sent from then on goes by TCP, and takes each end off its
+ * chan once that end has read its ring to the bottom. From there the socket has
  * the kernel's own struct proto again, and nothing refers to us. Until then the
  * pair is "draining": for ever, if a reader has stopped.
  *
@@ -16,6 +16,11 @@
 #define SOCKSPLICE_DROP_H
 
 #include <linux/types.h>
+
+struct socksplice_chan;
+
+/* Begins to un-pair @c and its peer. The caller holds @c. */
+void socksplice_drop_chan(struct socksplice_chan *c);
 
 /* Begins to un-pair the pair with this id: 0, or -ENOENT. */
 int socksplice_drop_pair(u32 id);

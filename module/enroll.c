@@ -9,6 +9,7 @@
 #include <net/xfrm.h>
 
 #include "chan.h"
+#include "compat/compat.h"
 #include "enroll.h"
 #include "hook.h"
 #include "ident.h"
@@ -52,7 +53,8 @@ static bool wants_timestamps(const struct sock *sk)
  */
 static bool is_kernels_own(const struct sock *sk, bool active)
 {
-	return sk->sk_kern_sock && (active || !sk->sk_net_refcnt);
+	return sk->sk_kern_sock &&
+	       (active || !sk->sk_net_refcnt || !COMPAT_MPTCP_KNOWS_FALLBACK);
 }
 
 /* SOCKSPLICE_STAT_MAX, or why @sk may not be paired. */

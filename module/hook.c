@@ -17,11 +17,15 @@
  *   4. A task between socksplice_leave() and its return: synchronize_rcu_tasks()
  *      once more. Steps 2 to 4 are socksplice_inflight_drain().
  */
+#include <linux/compat.h>
+#include <linux/file.h>
 #include <linux/ftrace.h>
 #include <linux/module.h>
 #include <linux/net.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
+#include <asm/syscall.h>
+#include <asm/unistd.h>
 #include <net/inet_common.h>
 #include <net/sock.h>
 
@@ -50,27 +54,60 @@ ssize_t socksplice_hook_orig(struct socket *sock, loff_t *ppos,
 	return ret;
 }
 
-bool socksplice_hook_restart(void)
+/* Whether the task's system call is one that may be entered again as if for the
+ * first time, and would come to the same socket: another thread may have closed
+ * the descriptor meanwhile. All have it as their first argument.
+ */
+static bool may_restart(const struct sock *sk)
 {
-	if (current->flags & (PF_KTHREAD | PF_IO_WORKER))
+	struct pt_regs *regs = current_pt_regs();
+	unsigned long args[6];
+	struct file *file;
+	bool same;
+
+	if ((current->flags & (PF_KTHREAD | PF_IO_WORKER)) || in_compat_syscall())
 		return false;
+	switch (syscall_get_nr(current, regs)) {
+	case __NR_read:
+	case __NR_readv:
+	case __NR_recvfrom:
+	case __NR_recvmsg:
+	case __NR_splice:
+		break;
+	default:
+		return false;
+	}
+	syscall_get_arguments(current, regs, args);
+	file = fget((unsigned int)args[0]);
+	if (!file)
+		return false;
+	same = file == READ_ONCE(sk->sk_socket)->file;
+	fput(file);
+	return same;
+}
+
+int socksplice_hook_restart(const struct sock *sk)
+{
+	if (!may_restart(sk))
+		return 0;
 	/* As for task_work with TWA_SIGNAL: the way back to user space finds no
-	 * signal to deliver and enters the system call again.
+	 * signal to deliver and enters the system call again. If it does find
+	 * one, the call ends as it would have asleep: see sock_intr_errno().
 	 */
 	set_thread_flag(TIF_NOTIFY_SIGNAL);
-	return true;
+	return READ_ONCE(sk->sk_rcvtimeo) == MAX_SCHEDULE_TIMEOUT ? -ERESTARTSYS :
+								    -ERESTARTNOHAND;
 }
 
 ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
 			     unsigned int flags)
 {
-	/* Does not sleep for data. */
-	if (sock->file->f_flags & O_NONBLOCK)
-		return socksplice_hook_orig(sock, ppos, pipe, len, flags);
-	if (!socksplice_hook_restart())
-		return socksplice_hook_orig(sock, ppos, pipe, len, flags);
-	return -ERESTARTNOINTR;
+	ssize_t ret = 0;
+
+	if (!(sock->file->f_flags & O_NONBLOCK))	/* may sleep for data */
+		ret = socksplice_hook_restart(sock->sk);
+	return ret ? ret : socksplice_hook_orig(sock, ppos, pipe, len, flags);
 }
 
 #if defined(CONFIG_DYNAMIC_FTRACE) && defined(CONFIG_HAVE_DYNAMIC_FTRACE_WITH_ARGS)

@@ -37,10 +37,11 @@ ssize_t socksplice_hook_orig(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
 			     unsigned int flags);
 
-/* Has the current system call entered again if its function now returns
- * -ERESTARTNOINTR. False where there is no system call of the task's own.
+/* Has the current system call, which reads from @sk and has moved nothing yet,
+ * entered again: the error that it must return for that. 0 where it cannot be:
+ * not a system call of the task's own, or not a simple one.
  */
-bool socksplice_hook_restart(void);
+int socksplice_hook_restart(const struct sock *sk);
 
 /* For a call that turns out not to be ours, or no longer: the kernel's own
  * takes over, by a restart of the system call where it could sleep. Nothing

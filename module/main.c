@@ -80,6 +80,7 @@ err_netlink:
 err_hook:
 	socksplice_hook_exit();
 	socksplice_inflight_drain();
+	socksplice_drop_exit();
 	socksplice_ident_exit();
 err_chan:
 	socksplice_chan_exit();

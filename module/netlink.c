@@ -203,7 +203,7 @@ static int pair_fill(struct socksplice_chan *first, struct socksplice_chan *seco
 static int pair_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	struct pair_dump d = { .skb = skb, .cb = cb };
-	u32 last = cb->args[0];
+	u64 last = cb->args[0];
 
 	socksplice_pairs_walk(&last, pair_fill, &d);
 	cb->args[0] = last;

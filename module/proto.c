@@ -7,12 +7,14 @@
  * exported; tcpv6_prot has the same ones (socksplice_proto_init() makes sure).
  */
 #include <asm/ioctls.h>
+#include <linux/module.h>
 #include <linux/sched/signal.h>
 #include <linux/sockios.h>
 #include <net/tcp.h>
 #include <net/transp_v6.h>
 
 #include "chan.h"
+#include "drop.h"
 #include "inflight.h"
 #include "proto.h"
 #include "rx.h"
@@ -54,13 +56,17 @@ void socksplice_proto_settle(struct sock *sk)
 /* Bytes that nobody read are lost with the socket, and TCP says so with a reset
  * (RFC 2525, 2.17). Those in the ring TCP does not know of: we make it send one
  * by a linger time of zero.
+ *
+ * TCP may sleep in this call, and in those below, for as long as it likes. The chan
+ * may be gone by then, so each holds the module itself.
  */
 static void proto_close(struct sock *sk, long timeout)
 {
 	struct socksplice_chan *c;
-	bool unread = false;
+	bool unread = false, held;
 
 	socksplice_enter();
+	held = try_module_get(THIS_MODULE);
 	lock_sock(sk);
 	c = rx_chan(sk);
 	if (c) {
@@ -73,6 +79,8 @@ static void proto_close(struct sock *sk, long timeout)
 	if (unread)
 		sock_no_linger(sk);
 	tcp_prot.close(sk, timeout);
+	if (held)
+		module_put(THIS_MODULE);
 	socksplice_leave();
 }
 
@@ -153,8 +161,8 @@ static int close_peers_ring(struct socksplice_chan *c)
  * to read of our ring stays there for it, in its place before all that TCP
  * carries from now on. What we have yet to read cannot be put back into TCP's
  * queue: -EBUSY until the application has read it, and while another thread is
- * in the middle of a call that reads. A refused socket stays a pair whose ring
- * towards us is closed. May sleep; the socket is not locked.
+ * in the middle of a call that reads. Refused or not, the pair is on its way back
+ * to TCP from here on. May sleep; the socket is not locked.
  */
 static int unpair(struct sock *sk)
 {
@@ -182,6 +190,8 @@ static int unpair(struct sock *sk)
 				err = -EBUSY;
 		}
 		release_sock(sk);
+		/* The peer follows when it has read what we sent it. */
+		socksplice_drop_chan(c);
 		/* Readers that sleep in our recvmsg go on in TCP's. */
 		if (!err)
 			c->data_ready(sk);
@@ -193,14 +203,18 @@ static int unpair(struct sock *sk)
 static int proto_setsockopt(struct sock *sk, int level, int optname,
 			    sockptr_t optval, unsigned int optlen)
 {
+	bool held;
 	int ret = 0;
 
 	socksplice_enter();
+	held = try_module_get(THIS_MODULE);
 	if ((level == SOL_TCP && (optname == TCP_ULP || optname == TCP_REPAIR)) ||
 	    (level == SOL_IPV6 && optname == IPV6_ADDRFORM))
 		ret = unpair(sk);
 	if (!ret)
 		ret = tcp_prot.setsockopt(sk, level, optname, optval, optlen);
+	if (held)
+		module_put(THIS_MODULE);
 	socksplice_leave();
 	return ret;
 }
@@ -270,9 +284,11 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 static int proto_getsockopt(struct sock *sk, int level, int optname,
 			    char __user *optval, int __user *optlen)
 {
+	bool held;
 	int ret = 1;
 
 	socksplice_enter();
+	held = try_module_get(THIS_MODULE);
 	if (level == SOL_TCP && optname == TCP_ULP && socksplice_chan_get(sk))
 		ret = getsockopt_ulp(optval, optlen);
 #ifdef CONFIG_MMU
@@ -281,6 +297,8 @@ static int proto_getsockopt(struct sock *sk, int level, int optname,
 #endif
 	if (ret == 1)
 		ret = tcp_prot.getsockopt(sk, level, optname, optval, optlen);
+	if (held)
+		module_put(THIS_MODULE);
 	socksplice_leave();
 	return ret;
 }

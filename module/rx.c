@@ -236,9 +236,11 @@ void socksplice_rx_turn_take(struct sock *sk, struct socksplice_chan *c,
 		return;
 	turn->c = c;
 	turn->peer = socksplice_chan_hold(c);
+	c->rx_partial++;	/* it is about to take bytes */
 	release_sock(sk);
 	mutex_lock(&c->rx_mutex);
 	lock_sock(sk);
+	c->rx_partial--;
 	c->rx_between = true;
 }
 
@@ -561,13 +563,11 @@ static int recvmsg_pass(struct sock *sk, struct msghdr *msg, size_t len,
 	bool held = try_module_get(THIS_MODULE);
 	int ret;
 
-	if ((!held || !READ_ONCE(socksplice_pairing)) && !(flags & MSG_DONTWAIT) &&
-	    socksplice_hook_restart()) {
-		ret = -ERESTARTNOINTR;
-		goto put;
-	}
-	ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
-put:
+	ret = 0;
+	if ((!held || !READ_ONCE(socksplice_pairing)) && !(flags & MSG_DONTWAIT))
+		ret = socksplice_hook_restart(sk);
+	if (!ret)
+		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 	if (held)
 		module_put(THIS_MODULE);
 	return ret;

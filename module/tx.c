@@ -113,6 +113,7 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 	if (!test_bit(CHAN_RX_READY, &peer->flags))
 		return ROUTE_STARTUP;
 	if (!reader_is_ours(peer)) {
+		smp_mb__before_atomic();	/* after the last append */
 		set_bit(CHAN_TX_CLOSED, &c->flags);
 		return ROUTE_CLOSED;
 	}

@@ -8,6 +8,7 @@
 #define SOCKSPLICE_COMPAT_H
 
 #include <linux/btf.h>
+#include <linux/version.h>
 #include <net/sock.h>
 #include <net/tcp.h>
 
@@ -34,6 +35,18 @@
 #define COMPAT_KF_TRUSTED_ARGS	KF_TRUSTED_ARGS
 #else
 #define COMPAT_KF_TRUSTED_ARGS	0
+#endif
+
+/* accept() on an MPTCP listener tells the children that speak plain TCP by their
+ * sk_prot, and warns about ours, before a fix that shows in no header: 6.18, and
+ * 6.12.60 of the long-term kernels.
+ */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 18, 0) || \
+	(LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 60) && \
+	 LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0))
+#define COMPAT_MPTCP_KNOWS_FALLBACK	1
+#else
+#define COMPAT_MPTCP_KNOWS_FALLBACK	0
 #endif
 
 #endif /* SOCKSPLICE_COMPAT_H */

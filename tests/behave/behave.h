@@ -72,6 +72,7 @@ struct env {
 	bool netns;		/* client and server in two namespaces */
 	bool swap;		/* a is the accepted side */
 	bool paired;
+	bool storm;		/* pairs are dropped all the time */
 	unsigned int seed;
 };
 extern struct env env;

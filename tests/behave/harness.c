@@ -33,7 +33,7 @@ struct shared {
 struct env env;
 static struct shared *sh;
 static int timeout_s = 30;
-static bool verbose, no_swap, storm;
+static bool verbose, no_swap;
 static unsigned int n_ok, n_bad, n_skip;
 
 static const struct bcase *const topics[] = {
@@ -267,7 +267,7 @@ static const char *run_once(const struct bcase *bc, char *msg, size_t msglen)
 
 static const char *proof_wrong(const struct bcase *bc)
 {
-	if (bc->path == PATH_ANY || storm)
+	if (bc->path == PATH_ANY || env.storm)
 		return NULL;
 	if (!sh->proofs)
 		return "the case does not look at the pair";
@@ -395,7 +395,7 @@ static void run_phase(char **globs, int n, bool list, bool self, const int *fami
 			snprintf(name, sizeof(name), "%s/%s", topic_names[t], bc->name);
 			if (!wanted(name, globs, n))
 				continue;
-			if (storm && (bc->pair || topics[t] == drop_cases))
+			if (env.storm && (bc->pair || topics[t] == drop_cases))
 				continue;
 			if (list) {
 				printf("%s%s%s\n", name, bc->why ? ": " : "", bc->why ?: "");
@@ -452,7 +452,7 @@ static void run_all(char **globs, int n, bool self, const int *families, int nfa
 	env.paired = !self;
 	if (!self)
 		enroll(true);
-	stormer = storm ? storm_start() : 0;
+	stormer = env.storm ? storm_start() : 0;
 	run_phase(globs, n, false, self, families, nfam, true);
 	if (stormer) {
 		if (waitpid(stormer, NULL, WNOHANG)) {
@@ -539,7 +539,7 @@ int main(int argc, char **argv)
 			no_swap = true;
 			break;
 		case 'd':
-			storm = true;
+			env.storm = true;
 			break;
 		case 'v':
 			verbose = true;
