@@ -28,14 +28,18 @@ struct Holder {
 
 pub fn drop(arguments: PairDrop) -> Result<Answer> {
     let (module, _) = Module::open()?;
+    let pairs = pair::list(&module)?;
+    let exists = |id: &u32| pairs.iter().any(|pair| pair.id == u64::from(*id));
+    // Before the first is dropped: a list with a mistake changes nothing.
+    if let Some(id) = arguments.ids.iter().find(|id| !exists(id)) {
+        return Err(Error::new(format!("there is no pair {id}"))
+            .remedy("'socksplice pair show' lists those that there are"));
+    }
     if arguments.all {
-        module.drop_pairs(None)?;
+        module.drop_all()?;
     }
     for id in &arguments.ids {
-        if !module.drop_pairs(Some(*id))? {
-            return Err(Error::new(format!("there is no pair {id}"))
-                .remedy("'socksplice pair show' lists those that there are"));
-        }
+        module.drop_pair(*id)?;
     }
     let mine = |pair: &Pair| match arguments.all {
         true => pair.draining,
@@ -56,7 +60,7 @@ pub fn drain(arguments: Wait) -> Result<Answer> {
     let mut uses = Uses::default();
     let left = wait(&arguments, || {
         // Again each time: a handshake may have been under way.
-        module.drop_pairs(None)?;
+        module.drop_all()?;
         let pairs = pair::list(&module)?;
         uses = Uses {
             references: module::references().unwrap_or(0),

@@ -108,13 +108,18 @@ impl Module {
         explain(self.family.dump(command))
     }
 
-    /// Begins to un-pair one pair, or all. False if there is no such pair.
-    pub fn drop_pairs(&self, id: Option<u32>) -> Result<bool> {
-        let id = id.map(|id| DefaultNla::new(A_PAIR_ID, id.to_ne_bytes().to_vec()));
-        match self.family.request(CMD_PAIR_DROP, id.as_slice()) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            answer => explain(answer).map(|_| true),
+    /// Begins to un-pair one pair; it may have ended by itself.
+    pub fn drop_pair(&self, id: u32) -> Result<()> {
+        let id = DefaultNla::new(A_PAIR_ID, id.to_ne_bytes().to_vec());
+        match self.family.request(CMD_PAIR_DROP, &[id]) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            answer => explain(answer).map(|_| ()),
         }
+    }
+
+    /// Begins to un-pair all pairs that there are.
+    pub fn drop_all(&self) -> Result<()> {
+        explain(self.family.request(CMD_PAIR_DROP, &[])).map(|_| ())
     }
 
     pub fn set(&self, attribute: u16, value: bool) -> Result<()> {

@@ -228,6 +228,15 @@ static int kcm_attach(int kcm, int fd)
 	return ioctl(kcm, SIOCKCMATTACH, &at);
 }
 
+static int kcm_socket(void)
+{
+	int kcm = socket(AF_KCM, SOCK_SEQPACKET, KCMPROTO_CONNECTED);
+
+	if (kcm < 0)
+		skip("no AF_KCM: %s", strerror(errno));
+	return kcm;
+}
+
 /* A consumer in the kernel takes the socket over, and reads below the calls that
  * applications use.
  */
@@ -240,9 +249,7 @@ static void kcm_attached(void)
 
 	conn_start(&k);
 	traffic(&k);
-	kcm = socket(AF_KCM, SOCK_SEQPACKET, KCMPROTO_CONNECTED);
-	if (kcm < 0)
-		skip("no AF_KCM: %s", strerror(errno));
+	kcm = kcm_socket();
 	SAY(kcm_attach(kcm, k.b));
 	for (int i = 0; i < 5; i++) {
 		fill(msg, sizeof(msg), pos);
@@ -264,9 +271,7 @@ static void kcm_attached_unread(void)
 
 	conn_start(&k);
 	traffic(&k);
-	kcm = socket(AF_KCM, SOCK_SEQPACKET, KCMPROTO_CONNECTED);
-	if (kcm < 0)
-		skip("no AF_KCM: %s", strerror(errno));
+	kcm = kcm_socket();
 	fill(msg, sizeof(msg), 0);
 	SAY(send(k.a, msg, sizeof(msg), 0));
 	arrive(k.b, sizeof(msg));

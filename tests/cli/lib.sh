@@ -114,14 +114,18 @@ release() {
 	wait "$pid"
 }
 
-# Unloads the module once nothing refers to it any more. The kernel frees a policy
-# program, which does, in a worker some time after its last pin is gone.
-unload() {
+# Waits until nothing refers to the module. The kernel frees a policy program, which
+# does, in a worker some time after its last pin is gone.
+unused() {
 	local until=$((SECONDS + 20))
 	while [ "$(cat /sys/module/socksplice/refcnt)" != 0 ]; do
 		[ $SECONDS -lt $until ] || fail "in use long after the policy went"
 		sleep 0.05
 	done
+}
+
+unload() {
+	unused
 	rmmod socksplice
 }
 
