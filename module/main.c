@@ -4,10 +4,10 @@
  *
  * Leaving. Each attached socket holds a module reference, so no socket refers
  * to us when the exit function runs.
- *   1. No new sockets (policy) and no new calls (netlink, hook).
+ *   1. No new sockets (sopt, policy) and no new calls (netlink, hook).
  *   2. Tasks that are still inside a function of ours leave (inflight).
- *   3. Work and callbacks that still have to run do so (kick, probe, drop and
- *	ident, then chan, whose last references they may hold).
+ *   3. Work and callbacks that still have to run do so (kick, probe, drop,
+ *	sosplice and ident, then chan, whose last references they may hold).
  *   4. Memory goes.
  */
 #include <linux/log2.h>
@@ -24,11 +24,28 @@
 #include "policy.h"
 #include "probe.h"
 #include "proto.h"
+#include "sopt.h"
+#include "sosplice.h"
 
 module_param_named(pairing, socksplice_pairing, bool, 0644);
 MODULE_PARM_DESC(pairing, "Pair new connections whose two ends are enrolled (default: yes)");
 module_param_named(shadow, socksplice_shadow, bool, 0644);
 MODULE_PARM_DESC(shadow, "Match and count new connections, but move no data (default: no)");
+
+module_param_named(unprivileged_splice, socksplice_sosplice_unprivileged, bool, 0644);
+MODULE_PARM_DESC(unprivileged_splice, "Whoever is in the initial user namespace may use SO_SPLICE, not only CAP_NET_ADMIN (default: yes)");
+
+static int splice_cpu_set(const char *val, const struct kernel_param *kp)
+{
+	return param_set_uint_minmax(val, kp, 1, 100);
+}
+
+static const struct kernel_param_ops splice_cpu_ops = {
+	.set = splice_cpu_set,
+	.get = param_get_uint,
+};
+module_param_cb(splice_cpu_percent, &splice_cpu_ops, &socksplice_budget_percent, 0644);
+MODULE_PARM_DESC(splice_cpu_percent, "Of a CPU that others want too, what the splices of one user may take, 1 to 100 (default: 50)");
 
 static int ring_size_set(const char *val, const struct kernel_param *kp)
 {
@@ -65,6 +82,9 @@ static int __init socksplice_init(void)
 	err = socksplice_ident_init();
 	if (err)
 		goto err_chan;
+	err = socksplice_sosplice_init();
+	if (err)
+		goto err_ident;
 	/* Without the hook everything but pairing works; see enroll.c. */
 	socksplice_hook_init();
 	err = socksplice_netlink_init();
@@ -73,14 +93,21 @@ static int __init socksplice_init(void)
 	err = socksplice_policy_init();
 	if (err)
 		goto err_netlink;
+	err = socksplice_sopt_init();
+	if (err)
+		goto err_policy;
 	return 0;
 
+err_policy:
+	socksplice_policy_exit();
 err_netlink:
 	socksplice_netlink_exit();
 err_hook:
 	socksplice_hook_exit();
 	socksplice_inflight_drain();
 	socksplice_drop_exit();
+	socksplice_sosplice_exit();
+err_ident:
 	socksplice_ident_exit();
 err_chan:
 	socksplice_chan_exit();
@@ -89,6 +116,7 @@ err_chan:
 
 static void __exit socksplice_exit(void)
 {
+	socksplice_sopt_exit();
 	socksplice_policy_exit();
 	socksplice_netlink_exit();
 	socksplice_hook_exit();
@@ -96,6 +124,7 @@ static void __exit socksplice_exit(void)
 	socksplice_kick_exit();
 	socksplice_probe_exit();
 	socksplice_drop_exit();
+	socksplice_sosplice_exit();
 	socksplice_ident_exit();
 	socksplice_chan_exit();
 }

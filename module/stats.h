@@ -46,7 +46,13 @@
 	X(probes_lost)		/* ends that fell back to TCP for want of answers */ \
 	X(psock_splice_calls)						\
 	X(psock_splice_ref_bytes)					\
-	X(psock_splice_copy_bytes)
+	X(psock_splice_copy_bytes)					\
+	X(so_splices_made)						\
+	X(so_splices_ended)						\
+	X(so_splice_bytes)						\
+	X(so_splice_copied_bytes)	/* of these, not by reference */ \
+	X(so_splice_loops)		/* ended with ELOOP */		\
+	X(so_splice_throttled)		/* times that a user's movers had to wait */
 
 enum socksplice_stat {
 #define X(name) SOCKSPLICE_STAT_##name,

@@ -37,6 +37,33 @@ TRACE_EVENT(psock_splice,
 		  __entry->ref, __entry->copy, __entry->ret)
 );
 
+/* The end of a splice (SO_SPLICE): its source and sink, the bytes it moved, and what
+ * it left in SO_ERROR of the source.
+ */
+TRACE_EVENT(so_splice_end,
+	TP_PROTO(struct sock *src, struct sock *dst, u64 moved, int err),
+	TP_ARGS(src, dst, moved, err),
+
+	TP_STRUCT__entry(
+		__array(u32, src, 2)
+		__array(u32, dst, 2)
+		__field(u64, moved)
+		__field(int, err)
+	),
+
+	TP_fast_assign(
+		sock_diag_save_cookie(src, __entry->src);
+		sock_diag_save_cookie(dst, __entry->dst);
+		__entry->moved = moved;
+		__entry->err = err;
+	),
+
+	TP_printk("src=%llu dst=%llu moved=%llu err=%d",
+		  (u64)__entry->src[1] << 32 | __entry->src[0],
+		  (u64)__entry->dst[1] << 32 | __entry->dst[0],
+		  __entry->moved, __entry->err)
+);
+
 #endif /* SOCKSPLICE_TRACE_H */
 
 #undef TRACE_INCLUDE_PATH

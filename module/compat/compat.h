@@ -49,4 +49,11 @@
 #define COMPAT_MPTCP_KNOWS_FALLBACK	0
 #endif
 
+/* Bound workqueues say so since 6.17. */
+#ifdef HAVE_WQ_PERCPU
+#define COMPAT_WQ_PERCPU	WQ_PERCPU
+#else
+#define COMPAT_WQ_PERCPU	0
+#endif
+
 #endif /* SOCKSPLICE_COMPAT_H */

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * SO_SPLICE for programs: the kernel forwards what one TCP socket receives into
+ * another one. See so_splice(4) for what it does and which errors it gives.
+ *
+ *	struct splice s = { .sp_fd = sink, .sp_max = 1 << 20, .sp_idle = { .tv_sec = 30 } };
+ *
+ *	if (socksplice_splice(source, &s) < 0)
+ *		...copy in user space...
+ *
+ * Needs no library. The names are those of OpenBSD and FreeBSD.
+ */
+#ifndef SOCKSPLICE_H
+#define SOCKSPLICE_H
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/types.h>
+
+/* Level and name by which the module offers the option: IPv4 and IPv6 sockets. */
+#define SOCKSPLICE_LEVEL	IPPROTO_IP
+#define SOCKSPLICE_SO_SPLICE	0x5350
+
+/* struct splice - argument of SO_SPLICE
+ * @sp_fd: the sink, or -1 to end the splice
+ * @sp_max: bytes after which the splice ends with EFBIG; 0: no limit
+ * @sp_idle: time without a byte moved after which it ends with ETIMEDOUT; 0: none
+ */
+#ifndef SO_SPLICE
+#define SO_SPLICE		0x1023
+struct splice {
+	int		sp_fd;
+	off_t		sp_max;
+	struct timeval	sp_idle;
+};
+#endif
+
+/* Splices @fd as @s says. 0, or -1 with errno: those of so_splice(4), ENOPROTOOPT
+ * where the module is not loaded.
+ */
+static inline int socksplice_splice(int fd, const struct splice *s)
+{
+	return setsockopt(fd, SOCKSPLICE_LEVEL, SOCKSPLICE_SO_SPLICE, s, sizeof(*s));
+}
+
+/* Ends the splice whose source is @fd. 0, or -1 with errno. */
+static inline int socksplice_unsplice(int fd)
+{
+	int none = -1;
+
+	return setsockopt(fd, SOCKSPLICE_LEVEL, SOCKSPLICE_SO_SPLICE, &none, sizeof(none));
+}
+
+/* Bytes that the splice of @fd has moved so far, or the last one did; -1 with errno. */
+static inline int64_t socksplice_moved(int fd)
+{
+	int64_t moved;
+	socklen_t len = sizeof(moved);
+
+	if (getsockopt(fd, SOCKSPLICE_LEVEL, SOCKSPLICE_SO_SPLICE, &moved, &len))
+		return -1;
+	return moved;
+}
+
+#endif /* SOCKSPLICE_H */

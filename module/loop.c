@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Splices over local connections can send bytes round for ever: A's peer is spliced
+ * into B, and B's peer into A. Such a loop is found when a splice is about to move its
+ * first bytes, by following sink, peer of the sink, splice of that peer, and so on.
+ *
+ * The two ends of a connection are known by their initial sequence numbers, which
+ * mirror each other whatever namespaces and address translation lie between. A loop
+ * can carry bytes only once each of its splices has moved some, and the last one to
+ * do so finds all others on the table. Who hides a loop by rewriting sequence numbers
+ * (TCP_REPAIR, which takes privilege) is still bound by budget.c.
+ */
+#include <linux/hash.h>
+#include <linux/hashtable.h>
+#include <linux/spinlock.h>
+#include <net/tcp.h>
+
+#include "sosplice.h"
+
+#define LOOP_HOPS_MAX	128	/* a longer chain is taken for a loop */
+
+static DEFINE_HASHTABLE(sources, 10);	/* sosplices by src_id.irs */
+static DEFINE_SPINLOCK(loop_lock);
+
+/* What an established connection counts from: its own initial sequence number is
+ * exact up to the SYN, which only the active opener counts as acknowledged.
+ */
+void socksplice_loop_ident(const struct sock *sk, struct loop_ident *id)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	sock_owned_by_me(sk);
+	id->irs = tp->rcv_nxt - (u32)tp->bytes_received - 1;
+	id->iss = tp->snd_una - (u32)tp->bytes_acked;
+}
+
+static bool is_iss(const struct loop_ident *id, u32 seq)
+{
+	return seq == id->iss || seq == id->iss - 1;
+}
+
+/* The splice whose source is the peer of @s's sink. */
+static struct sosplice *next_of(const struct sosplice *s)
+{
+	struct sosplice *n;
+	u32 i;
+
+	for (i = 0; i < 2; i++)
+		hash_for_each_possible(sources, n, loop_node, s->dst_id.iss - i)
+			if (is_iss(&s->dst_id, n->src_id.irs) &&
+			    is_iss(&n->src_id, s->dst_id.irs))
+				return n;
+	return NULL;
+}
+
+bool socksplice_loop_closes(struct sosplice *s)
+{
+	const struct sosplice *n = s;
+	unsigned int hops;
+	bool loop = true;
+
+	spin_lock(&loop_lock);
+	hash_add(sources, &s->loop_node, s->src_id.irs);
+	for (hops = 0; hops < LOOP_HOPS_MAX; hops++) {
+		n = next_of(n);
+		if (!n)
+			loop = false;
+		if (!n || n == s)
+			break;
+	}
+	spin_unlock(&loop_lock);
+	return loop;
+}
+
+void socksplice_loop_forget(struct sosplice *s)
+{
+	spin_lock(&loop_lock);
+	hash_del(&s->loop_node);
+	spin_unlock(&loop_lock);
+}

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The mover: carries what the source has received to the sink, by reference.
+ *
+ * A round
+ *   1. Source locked: what the sink got in the round before leaves the receive queue
+ *	(settle). Pages of what stands there next are noted, with a reference each.
+ *   2. Sink locked: those are sent, as far as there is room.
+ * So what has not been sent has never left the source. Whoever ends the splice holds
+ * sosplice->lock, and so comes between two rounds, and settles.
+ *
+ * It runs on a workqueue, on the CPU where data arrived or space was made. It tries
+ * sockets' locks and never waits for one, as a task may own a socket across a page
+ * fault that never ends: soend->wanted has it come back, and a tick should the
+ * socket's hooks have gone meanwhile.
+ */
+#include <linux/bvec.h>
+#include <linux/mm.h>
+#include <linux/workqueue.h>
+#include <net/tcp.h>
+
+#include "compat/compat.h"
+#include "sosplice.h"
+#include "stats.h"
+
+#define MOVER_BUDGET	(256U << 10)	/* bytes, until others get the CPU */
+#define MOVER_PAGES	16
+
+static struct workqueue_struct *mover_wq;
+
+enum mover_next {
+	NEXT_WAIT,	/* until something happens */
+	NEXT_NOW,	/* behind others */
+	NEXT_LATER,	/* in a jiffy: a lock or memory was not to be had */
+};
+
+struct batch {
+	struct bio_vec bv[MOVER_PAGES];	/* each with a reference on its page */
+	unsigned int n;
+	u32 len;
+	bool oob;			/* its one byte is urgent */
+};
+
+static void batch_free(struct batch *b)
+{
+	unsigned int i;
+
+	for (i = 0; i < b->n; i++)
+		put_page(b->bv[i].bv_page);
+	b->n = 0;
+	b->len = 0;
+}
+
+/* Takes over one reference on @page. */
+static void batch_add(struct batch *b, struct page *page, u32 off, u32 len)
+{
+	bvec_set_page(&b->bv[b->n++], page, len, off);
+	b->len += len;
+}
+
+/* What is not in pages that may be shared. Returns how much of @len was taken. */
+static u32 batch_copy(struct batch *b, const struct sk_buff *skb, u32 off, u32 len)
+{
+	u32 done = 0;
+
+	while (done < len && b->n < MOVER_PAGES) {
+		const u32 part = min_t(u32, len - done, PAGE_SIZE);
+		struct page *page = alloc_page(GFP_KERNEL | __GFP_NOWARN);
+
+		if (!page)
+			break;
+		if (skb_copy_bits(skb, off + done, page_address(page), part)) {
+			put_page(page);
+			break;
+		}
+		batch_add(b, page, 0, part);
+		done += part;
+		socksplice_stat_add(SOCKSPLICE_STAT_so_splice_copied_bytes, part);
+	}
+	return done;
+}
+
+/* Adds up to @len bytes of @skb from @off on. Returns how many. */
+static u32 batch_add_skb(struct batch *b, const struct sk_buff *skb, u32 off, u32 len)
+{
+	const struct sk_buff *frag_skb;
+	u32 done = 0, start = skb_headlen(skb), part, got;
+	int i;
+
+	if (off < start) {
+		part = min(len, start - off);
+		got = batch_copy(b, skb, off, part);
+		done += got;
+		if (got < part || done == len)
+			return done;
+	}
+	for (i = 0; i < skb_shinfo(skb)->nr_frags; i++) {
+		const skb_frag_t *frag = &skb_shinfo(skb)->frags[i];
+		const u32 size = skb_frag_size(frag);
+
+		if (off + done < start + size) {
+			const u32 skip = off + done - start;
+			struct page *page = skb_frag_page(frag);
+
+			if (b->n == MOVER_PAGES || !page)
+				return done;
+			part = min(len - done, size - skip);
+			if (sendpage_ok(page)) {
+				get_page(page);
+				batch_add(b, page, skb_frag_off(frag) + skip, part);
+				got = part;
+			} else {
+				got = batch_copy(b, skb, off + done, part);
+			}
+			done += got;
+			if (got < part || done == len)
+				return done;
+		}
+		start += size;
+	}
+	skb_walk_frags(skb, frag_skb) {
+		if (off + done < start + frag_skb->len) {
+			part = min(len - done, start + frag_skb->len - (off + done));
+			got = batch_add_skb(b, frag_skb, off + done - start, part);
+			done += got;
+			if (got < part || done == len)
+				return done;
+		}
+		start += frag_skb->len;
+	}
+	return done;
+}
+
+/*
+ * Urgent data, similar to tcp_recvmsg_locked(): the stream is read up to the mark. The
+ * byte there is passed over (recv(MSG_OOB) has it), or with SO_OOBINLINE sent on as
+ * urgent. Returns how many of @len bytes from copied_seq on may go in one piece.
+ */
+static u32 limit_urgent(struct sock *sk, struct batch *b, u32 len)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 off, at;
+
+	if (likely(!tp->urg_data))
+		return len;
+	off = tp->urg_seq - tp->copied_seq;
+	if (off)
+		return min(len, off);
+	if (sock_flag(sk, SOCK_URGINLINE)) {
+		b->oob = true;
+		return 1;
+	}
+	if (!tcp_recv_skb(sk, tp->copied_seq, &at))
+		return 0;
+	tcp_read_done(sk, 1);
+	return len;
+}
+
+/* Notes what stands next in the source's queue, at most @limit bytes. */
+static void batch_fill(struct sosplice *s, struct batch *b, u32 limit)
+{
+	struct sock *sk = s->src;
+	struct sk_buff *skb;
+	u32 seq, off, part, got;
+
+	b->n = 0;
+	b->len = 0;
+	b->oob = false;
+	limit = limit_urgent(sk, b, limit);
+	seq = tcp_sk(sk)->copied_seq;
+	s->seq = seq;
+	skb = tcp_recv_skb(sk, seq, &off);
+	while (skb && limit && b->n < MOVER_PAGES) {
+		if (off < skb->len) {
+			if (!skb_frags_readable(skb))
+				break;
+			part = min(limit, skb->len - off);
+			got = batch_add_skb(b, skb, off, part);
+			seq += got;
+			limit -= got;
+			if (got < part)
+				break;
+		}
+		if (TCP_SKB_CB(skb)->tcp_flags & TCPHDR_FIN ||
+		    skb_queue_is_last(&sk->sk_receive_queue, skb))
+			break;
+		skb = skb_queue_next(&sk->sk_receive_queue, skb);
+		off = seq - TCP_SKB_CB(skb)->seq;
+	}
+}
+
+/* Whether data stand in the queue, whatever becomes of them. */
+static bool has_data(struct sock *sk)
+{
+	struct sk_buff *skb;
+	u32 off;
+
+	skb = tcp_recv_skb(sk, tcp_sk(sk)->copied_seq, &off);
+	return skb && off < skb->len;
+}
+
+void socksplice_mover_settle(struct sosplice *s)
+{
+	struct sock *sk = s->src;
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct soend *end = socksplice_soend_get(sk);
+	u32 read;
+
+	sock_owned_by_me(sk);
+	lockdep_assert_held(&s->lock);
+	if (!s->sent)
+		return;
+	/* A reader that had called recv(2) when the splice began, but had not come
+	 * to lock the socket until now, may have read the same bytes.
+	 */
+	read = tp->copied_seq - s->seq;
+	if (read < s->sent)
+		tcp_read_done(sk, s->sent - read);
+	if (unlikely(tp->urg_data) && after(tp->copied_seq, tp->urg_seq)) {
+		WRITE_ONCE(tp->urg_data, 0);
+		tcp_fast_path_check(sk);
+	}
+	WRITE_ONCE(s->moved, s->moved + s->sent);
+	if (end)
+		WRITE_ONCE(end->moved, s->moved);
+	socksplice_stat_add(SOCKSPLICE_STAT_so_splice_bytes, s->sent);
+	s->last = jiffies;
+	s->sent = 0;
+}
+
+/* Without a lock: who closes or shuts down the sink has the mover look again. */
+static bool sink_is_dead(const struct sosplice *s)
+{
+	return test_bit(SOSPLICE_SINK_GONE, &s->flags) ||
+	       READ_ONCE(s->dst->sk_shutdown) & SEND_SHUTDOWN ||
+	       inet_sk_state_load(s->dst) == TCP_CLOSE;
+}
+
+static bool sink_is_ours(const struct sosplice *s)
+{
+	const struct soend *end = socksplice_soend_get(s->dst);
+
+	return end && end->in == s && s->dst->sk_socket;
+}
+
+/* Sends what it can of @b; the sink is locked. What went wrong, if not for want of
+ * room, shows in sink_is_dead(), or *@err is set. *@hungry: nothing is in flight whose
+ * acknowledgment would tell us of room.
+ */
+static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry)
+{
+	struct msghdr msg = {
+		.msg_flags = MSG_SPLICE_PAGES | MSG_DONTWAIT | MSG_NOSIGNAL,
+	};
+	struct sock *sk = s->dst;
+	struct soend *end = socksplice_soend_get(sk);
+	int own = 0, ret;
+
+	*hungry = false;
+	if (!sink_is_ours(s)) {
+		*err = EPIPE;
+		return 0;
+	}
+	if ((1 << sk->sk_state) & ~(TCPF_ESTABLISHED | TCPF_CLOSE_WAIT))
+		return 0;	/* not connected yet, or dead */
+	if (!test_bit(SOSPLICE_TRACED, &s->flags)) {
+		socksplice_loop_ident(sk, &s->dst_id);
+		set_bit(SOSPLICE_TRACED, &s->flags);
+		if (socksplice_loop_closes(s)) {
+			socksplice_stat_inc(SOCKSPLICE_STAT_so_splice_loops);
+			*err = ELOOP;
+			return 0;
+		}
+	}
+	if (sk->sk_err) {
+		/* The error of a splice whose source this socket was is for its
+		 * application: it neither keeps us from sending nor gets lost.
+		 */
+		if (sk->sk_err != end->err) {
+			*err = EPIPE;
+			return 0;
+		}
+		own = xchg(&sk->sk_err, 0);
+	}
+
+	if (b->oob)
+		msg.msg_flags |= MSG_OOB;
+	iov_iter_bvec(&msg.msg_iter, ITER_SOURCE, b->bv, b->n, b->len);
+	ret = tcp_sendmsg_locked(sk, &msg, b->len);
+
+	if (ret < 0 && ret != -EAGAIN && ret != -ENOMEM && ret != -ENOBUFS) {
+		/* tcp_sendmsg_locked() has consumed the error. */
+		if (ret != -EPIPE && !sk->sk_err) {
+			WRITE_ONCE(sk->sk_err, -ret);
+			sk_error_report(sk);
+		}
+		*err = EPIPE;
+	}
+	if (own && !sk->sk_err) {
+		WRITE_ONCE(sk->sk_err, own);
+		sk_error_report(sk);
+	}
+	*hungry = ret < (int)b->len && tcp_rtx_and_write_queues_empty(sk);
+	return max(ret, 0);
+}
+
+static void tick_later(struct sosplice *s, unsigned long delay)
+{
+	refcount_inc(&s->ref);
+	if (mod_delayed_work(mover_wq, &s->tick, delay))
+		refcount_dec(&s->ref);	/* it was pending, with a reference */
+}
+
+void socksplice_mover_stop_tick(struct sosplice *s)
+{
+	if (cancel_delayed_work(&s->tick))
+		socksplice_sosplice_put(s);
+}
+
+/* Nothing moves just now, and the source is locked: has its time run out? */
+static bool idle_is_over(struct sosplice *s)
+{
+	if (!s->idle)
+		return false;
+	if (time_after_eq(jiffies, s->last + s->idle))
+		return true;
+	if (!delayed_work_pending(&s->tick))
+		tick_later(s, s->last + s->idle - jiffies);
+	return false;
+}
+
+/* With the source locked. The errno that ends the splice, 0 for an end without one,
+ * or -1 if it goes on.
+ */
+static int why_end(struct sosplice *s)
+{
+	if (s->src->sk_err)
+		return 0;	/* stays for the application */
+	if (s->max && s->moved >= s->max)
+		return EFBIG;
+	if (test_bit(SOSPLICE_DROP, &s->flags))
+		return 0;
+	if (sink_is_dead(s))
+		return EPIPE;
+	return -1;
+}
+
+static enum mover_next mover_rounds(struct sosplice *s)
+{
+	u32 left = MOVER_BUDGET, limit;
+	bool full = false, hungry = false;
+	struct sock *src = s->src;
+	int why = -1, err = 0;
+	struct soend *end;
+	struct batch b;
+
+	for (;;) {
+		if (!socksplice_soend_trylock(src))
+			return NEXT_LATER;
+		end = socksplice_soend_get(src);
+		if (!end || end->out != s) {
+			release_sock(src);
+			return NEXT_WAIT;
+		}
+		if (!test_bit(SOSPLICE_RUNNING, &s->flags)) {
+			release_sock(src);
+			return NEXT_WAIT;
+		}
+		if (left == MOVER_BUDGET && socksplice_soend_expel(src)) {
+			release_sock(src);
+			return NEXT_LATER;
+		}
+		socksplice_mover_settle(s);
+		b.n = 0;
+		b.len = 0;
+		why = err ? : why_end(s);
+		if (why < 0 && left && !full) {
+			limit = left;
+			if (s->max)
+				limit = min_t(u64, limit, s->max - s->moved);
+			if (!test_bit(SOSPLICE_TRACED, &s->flags))
+				socksplice_loop_ident(src, &s->src_id);
+			batch_fill(s, &b, limit);
+		}
+		if (why < 0 && left && !b.len) {
+			if (!has_data(src)) {
+				hungry = false;
+				if (src->sk_shutdown & RCV_SHUTDOWN || sock_flag(src, SOCK_DONE))
+					why = 0;
+			} else if (!full) {
+				hungry = true;	/* no memory for a copy */
+			}
+			if (why < 0 && idle_is_over(s))
+				why = ETIMEDOUT;
+		}
+		if (why >= 0)
+			socksplice_sosplice_end(s, why);
+		release_sock(src);
+		if (why >= 0)
+			return NEXT_WAIT;
+		if (!left)
+			return NEXT_NOW;
+		if (!b.len)
+			return hungry ? NEXT_LATER : NEXT_WAIT;
+
+		if (!socksplice_soend_trylock(s->dst)) {
+			batch_free(&b);
+			return NEXT_LATER;
+		}
+		s->sent = sink_send(s, &b, &err, &hungry);
+		release_sock(s->dst);
+		full = s->sent < b.len;
+		left -= min(left, s->sent);
+		batch_free(&b);
+		cond_resched();
+	}
+}
+
+/* The source has been freed; the sink forgets the splice. False if it is busy. */
+static bool leave_sink(struct sosplice *s)
+{
+	struct sock *sk = s->dst;
+	struct soend *end;
+	bool ours;
+
+	if (!socksplice_soend_trylock(sk))
+		return false;
+	end = socksplice_soend_get(sk);
+	ours = end && end->in == s;
+	if (ours) {
+		WRITE_ONCE(end->in, NULL);
+		socksplice_soend_update(sk, end);
+	}
+	release_sock(sk);
+	if (ours)
+		socksplice_sosplice_put(s);
+	return true;
+}
+
+void socksplice_mover_queue(struct sosplice *s)
+{
+	refcount_inc(&s->ref);
+	if (!queue_work(mover_wq, &s->work))
+		refcount_dec(&s->ref);
+}
+
+static void mover_work(struct work_struct *work)
+{
+	struct sosplice *s = container_of(work, struct sosplice, work);
+	enum mover_next next = NEXT_WAIT;
+	u64 start = ktime_get_ns();
+	unsigned long pause = 0;
+
+	/* Who has the lock ends the splice, and queues us again. */
+	if (!test_bit(SOSPLICE_ENDED, &s->flags) && mutex_trylock(&s->lock)) {
+		next = mover_rounds(s);
+		mutex_unlock(&s->lock);
+		pause = socksplice_budget_charge(s->user, ktime_get_ns() - start);
+	}
+	if (test_bit(SOSPLICE_ENDED, &s->flags)) {
+		next = leave_sink(s) ? NEXT_WAIT : NEXT_LATER;
+		pause = 0;
+	}
+	if (next == NEXT_LATER)
+		tick_later(s, 1);
+	else if (next == NEXT_NOW && pause)
+		tick_later(s, pause);
+	else if (next == NEXT_NOW)
+		socksplice_mover_queue(s);
+	socksplice_sosplice_put(s);
+}
+
+static void mover_tick(struct work_struct *work)
+{
+	struct sosplice *s = container_of(to_delayed_work(work), struct sosplice, tick);
+
+	socksplice_mover_queue(s);
+	socksplice_sosplice_put(s);
+}
+
+void socksplice_mover_prepare(struct sosplice *s)
+{
+	INIT_WORK(&s->work, mover_work);
+	INIT_DELAYED_WORK(&s->tick, mover_tick);
+}
+
+int socksplice_mover_init(void)
+{
+	mover_wq = alloc_workqueue("socksplice", COMPAT_WQ_PERCPU, 0);
+	return mover_wq ? 0 : -ENOMEM;
+}
+
+void socksplice_mover_exit(void)
+{
+	destroy_workqueue(mover_wq);
+}

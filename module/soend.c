@@ -1,0 +1,673 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The hooks of a socket at an end of a splice.
+ *
+ * While it has a splice, three of its callbacks, its struct proto and its struct
+ * proto_ops are ours:
+ *   - arriving data wakes the mover, not the reader; space and state wake both;
+ *   - recvmsg and splice(2) wait for the splice to end, poll shows nothing to read;
+ *   - close and disconnect end the splices.
+ * When its last splice has ended, all are the kernel's again but for a struct proto
+ * that keeps the ULP slot invisible: the slot stays ours until the socket is closed,
+ * for the count that getsockopt(SO_SPLICE) tells.
+ *
+ * Our proto_ops carry the owner of those they replace. Whoever closes the socket thus
+ * drops the reference that was taken with the original; our text is held by the
+ * slot's reference and, once that is gone, by socksplice_inflight_drain(), which
+ * waits for who has loaded a pointer but not called it.
+ */
+#include <linux/module.h>
+#include <linux/poll.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <asm/syscall.h>
+#include <asm/unistd.h>
+#include <net/inet_common.h>
+#include <net/tcp.h>
+#include <net/transp_v6.h>
+
+#include "compat/compat.h"
+#include "hook.h"
+#include "inflight.h"
+#include "proto.h"
+#include "sosplice.h"
+#include "stats.h"
+
+enum { V4, V6, FAMILIES };
+
+/* Filled by init. base_ops: NULL where there is no IPv6. */
+static const struct proto_ops *base_ops[FAMILIES];
+static struct proto_ops our_ops[FAMILIES];
+static struct proto hooked_prot[FAMILIES], resting_prot[FAMILIES];
+
+/* What an ordinary TCP socket has; those functions are not exported. */
+static struct {
+	void (*data_ready)(struct sock *sk);
+	void (*state_change)(struct sock *sk);
+	void (*write_space)(struct sock *sk);
+} plain;
+
+static LIST_HEAD(soends);
+static u64 soends_order;
+static DEFINE_SPINLOCK(soends_lock);	/* the list, soend->order */
+
+static void queue_both(const struct soend *end)
+{
+	if (end->out)
+		socksplice_mover_queue(end->out);
+	if (end->in)
+		socksplice_mover_queue(end->in);
+}
+
+/* The callbacks run with the socket's spinlock held, or by its owner. */
+
+static void soend_data_ready(struct sock *sk)
+{
+	struct soend *end = socksplice_soend_get(sk);
+
+	if (!end || !end->out) {
+		plain.data_ready(sk);
+		return;
+	}
+	socksplice_mover_queue(end->out);
+	if (unlikely(tcp_sk(sk)->urg_data))
+		plain.data_ready(sk);	/* EPOLLPRI */
+}
+
+static void soend_state_change(struct sock *sk)
+{
+	struct soend *end = socksplice_soend_get(sk);
+
+	plain.state_change(sk);
+	if (end)
+		queue_both(end);
+}
+
+static void soend_write_space(struct sock *sk)
+{
+	struct soend *end = socksplice_soend_get(sk);
+
+	plain.write_space(sk);
+	if (end && end->in && sk_stream_is_writeable(sk))
+		socksplice_mover_queue(end->in);
+}
+
+/* The socket's spinlock is held; it is still owned. */
+static void soend_release_cb(struct sock *sk)
+{
+	struct soend *end = socksplice_soend_get(sk);
+
+	tcp_prot.release_cb(sk);
+	if (end && end->wanted) {
+		end->wanted = false;
+		queue_both(end);
+	}
+}
+
+bool socksplice_soend_trylock(struct sock *sk)
+{
+	struct soend *end;
+
+	spin_lock_bh(&sk->sk_lock.slock);
+	if (sock_owned_by_user_nocheck(sk)) {
+		end = socksplice_soend_get(sk);
+		if (end)
+			end->wanted = true;
+		spin_unlock_bh(&sk->sk_lock.slock);
+		return false;
+	}
+	sk->sk_lock.owned = 1;
+	spin_unlock_bh(&sk->sk_lock.slock);
+	mutex_acquire(&sk->sk_lock.dep_map, 0, 1, _RET_IP_);
+	return true;
+}
+
+/* Our own wake function tells our sleepers from TCP's; see expel. */
+static int reader_wake(struct wait_queue_entry *wq, unsigned int mode, int sync, void *key)
+{
+	return woken_wake_function(wq, mode, sync, key);
+}
+
+/* Returns with the socket not locked: 0 once it is no splice's source, or the error
+ * that a read comes to. *@slept: it was one.
+ */
+static int reader_wait(struct sock *sk, bool nonblock, bool *slept)
+{
+	DEFINE_WAIT_FUNC(wait, reader_wake);
+	struct soend *end;
+	long timeo;
+	int err = 0;
+
+	lock_sock(sk);
+	timeo = sock_rcvtimeo(sk, nonblock);
+	add_wait_queue(sk_sleep(sk), &wait);
+	for (;;) {
+		end = socksplice_soend_get(sk);
+		if (!end || !end->out)
+			break;
+		*slept = true;
+		if (!timeo)
+			err = -EAGAIN;
+		else if (signal_pending(current))
+			err = sock_intr_errno(timeo);
+		if (err)
+			break;
+		release_sock(sk);
+		timeo = wait_woken(&wait, TASK_INTERRUPTIBLE, timeo);
+		lock_sock(sk);
+	}
+	remove_wait_queue(sk_sleep(sk), &wait);
+	release_sock(sk);
+	return err;
+}
+
+static int hooked_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
+			  int flags COMPAT_ADDR_LEN_PARAM)
+{
+	bool held, slept = false;
+	int ret = 0;
+
+	socksplice_enter();
+	held = try_module_get(THIS_MODULE);	/* TCP may sleep below */
+	if (!(flags & (MSG_ERRQUEUE | MSG_OOB)))
+		ret = reader_wait(sk, flags & MSG_DONTWAIT, &slept);
+	/* A call that goes on in TCP's function after the splice would hold the
+	 * module for as long as it sleeps there.
+	 */
+	if (!ret && slept)
+		ret = socksplice_hook_restart(sk);
+	if (!ret)
+		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+	if (held)
+		module_put(THIS_MODULE);
+	socksplice_leave();
+	return ret;
+}
+
+static ssize_t hooked_splice_read(struct socket *sock, loff_t *ppos,
+				  struct pipe_inode_info *pipe, size_t len,
+				  unsigned int flags)
+{
+	bool held, slept = false;
+	ssize_t ret;
+
+	socksplice_enter();
+	held = try_module_get(THIS_MODULE);
+	ret = reader_wait(sock->sk, sock->file->f_flags & O_NONBLOCK, &slept);
+	if (!ret && slept)
+		ret = socksplice_hook_restart(sock->sk);
+	if (!ret)
+		ret = inet_stream_ops.splice_read(sock, ppos, pipe, len, flags);
+	if (held)
+		module_put(THIS_MODULE);
+	socksplice_leave();
+	return ret;
+}
+
+/* tcp_poll() looks at the receive queue, where the mover leaves what the sink has no
+ * room for; and at an end of stream that the splice has yet to reach.
+ */
+static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *wait)
+{
+	struct soend *end;
+	__poll_t mask;
+
+	socksplice_enter();
+	mask = tcp_poll(file, sock, wait);	/* enqueues first, then looks */
+	rcu_read_lock();
+	end = socksplice_soend_get_rcu(sock->sk);
+	if (end && READ_ONCE(end->out))
+		mask &= ~(EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLHUP);
+	rcu_read_unlock();
+	socksplice_leave();
+	return mask;
+}
+
+/* As for what socksplice_soend_update() hides. Locked. */
+static int hooked_set_rcvlowat(struct sock *sk, int val)
+{
+	struct soend *end = socksplice_soend_get(sk);
+	int ret = inet_stream_ops.set_rcvlowat(sk, val);
+
+	if (end && end->lowat_hidden) {
+		end->rcvlowat = sk->sk_rcvlowat;
+		WRITE_ONCE(sk->sk_rcvlowat, 1);
+	}
+	return ret;
+}
+
+static void hooked_close(struct sock *sk, long timeout)
+{
+	struct soend *end;
+	bool held;
+
+	socksplice_enter();
+	held = try_module_get(THIS_MODULE);
+	lock_sock(sk);
+	end = socksplice_soend_get(sk);
+	if (end)
+		socksplice_sosplice_leave(sk, end);
+	release_sock(sk);
+	tcp_prot.close(sk, timeout);
+	if (held)
+		module_put(THIS_MODULE);
+	socksplice_leave();
+}
+
+/* Called with the socket locked. */
+static int soend_disconnect(struct sock *sk, int flags)
+{
+	struct soend *end = socksplice_soend_get(sk);
+	int ret;
+
+	socksplice_enter();
+	if (end) {
+		socksplice_sosplice_leave(sk, end);
+		socksplice_soend_detach(sk);
+	}
+	ret = tcp_prot.disconnect(sk, flags);
+	socksplice_leave();
+	return ret;
+}
+
+/* What needs the ULP slot or a socket that nobody else uses gets it if the socket has
+ * no splice, else -EBUSY.
+ */
+static int soend_setsockopt(struct sock *sk, int level, int optname,
+			    sockptr_t optval, unsigned int optlen)
+{
+	struct soend *end;
+	bool held;
+	int ret = 0;
+
+	socksplice_enter();
+	held = try_module_get(THIS_MODULE);
+	if ((level == SOL_TCP && (optname == TCP_ULP || optname == TCP_REPAIR)) ||
+	    (level == SOL_IPV6 && optname == IPV6_ADDRFORM)) {
+		lock_sock(sk);
+		end = socksplice_soend_get(sk);
+		if (end && (end->out || end->in))
+			ret = -EBUSY;
+		else if (end)
+			socksplice_soend_detach(sk);
+		release_sock(sk);
+	}
+	if (!ret)
+		ret = tcp_prot.setsockopt(sk, level, optname, optval, optlen);
+	if (held)
+		module_put(THIS_MODULE);
+	socksplice_leave();
+	return ret;
+}
+
+static int soend_getsockopt(struct sock *sk, int level, int optname,
+			    char __user *optval, int __user *optlen)
+{
+	struct soend *end;
+	bool held, source = false;
+	int ret;
+
+	socksplice_enter();
+	held = try_module_get(THIS_MODULE);
+	if (level == SOL_TCP && optname == TCP_ULP) {
+		/* No ULP, as far as the application can tell. */
+		ret = put_user(0, optlen);
+		goto out;
+	}
+	if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE) {
+		lock_sock(sk);
+		end = socksplice_soend_get(sk);
+		source = end && end->out;
+		release_sock(sk);
+	}
+	ret = source ? -EBUSY : tcp_prot.getsockopt(sk, level, optname, optval, optlen);
+out:
+	if (held)
+		module_put(THIS_MODULE);
+	socksplice_leave();
+	return ret;
+}
+
+static int family_of(const struct sock *sk)
+{
+	return sk->sk_prot == &tcpv6_prot || sk->sk_prot == &hooked_prot[V6] ||
+	       sk->sk_prot == &resting_prot[V6] ? V6 : V4;
+}
+
+static void hook(struct sock *sk, struct soend *end)
+{
+	struct socket *sock = sk->sk_socket;
+	const int f = family_of(sk);
+
+	end->hooked = true;
+	write_lock_bh(&sk->sk_callback_lock);
+	WRITE_ONCE(sk->sk_data_ready, soend_data_ready);
+	WRITE_ONCE(sk->sk_state_change, soend_state_change);
+	WRITE_ONCE(sk->sk_write_space, soend_write_space);
+	write_unlock_bh(&sk->sk_callback_lock);
+	WRITE_ONCE(sk->sk_prot, &hooked_prot[f]);
+	/* A v4-mapped socket has the ops of its family, not of its struct proto. */
+	WRITE_ONCE(sock->ops, &our_ops[sock->ops == base_ops[V6] ? V6 : V4]);
+}
+
+/* Only what is still ours, not what somebody else has put there since. */
+static void unhook(struct sock *sk, struct soend *end)
+{
+	struct socket *sock = sk->sk_socket;	/* NULL once it is closed */
+
+	end->hooked = false;
+	write_lock_bh(&sk->sk_callback_lock);
+	if (sk->sk_data_ready == soend_data_ready)
+		WRITE_ONCE(sk->sk_data_ready, plain.data_ready);
+	if (sk->sk_state_change == soend_state_change)
+		WRITE_ONCE(sk->sk_state_change, plain.state_change);
+	if (sk->sk_write_space == soend_write_space)
+		WRITE_ONCE(sk->sk_write_space, plain.write_space);
+	write_unlock_bh(&sk->sk_callback_lock);
+	if (sock && sock->ops == &our_ops[V6])
+		WRITE_ONCE(sock->ops, base_ops[V6]);
+	else if (sock && sock->ops == &our_ops[V4])
+		WRITE_ONCE(sock->ops, base_ops[V4]);
+	if (sk->sk_prot == &hooked_prot[V6])
+		WRITE_ONCE(sk->sk_prot, &resting_prot[V6]);
+	else if (sk->sk_prot == &hooked_prot[V4])
+		WRITE_ONCE(sk->sk_prot, &resting_prot[V4]);
+}
+
+void socksplice_soend_update(struct sock *sk, struct soend *end)
+{
+	const bool want = end->out || end->in;
+
+	sock_owned_by_me(sk);
+	if (want && !end->hooked)
+		hook(sk, end);
+	else if (!want && end->hooked)
+		unhook(sk, end);
+
+	/* TCP tells of what arrives only from the mark on. */
+	if (end->out && !end->lowat_hidden) {
+		end->rcvlowat = sk->sk_rcvlowat;
+		WRITE_ONCE(sk->sk_rcvlowat, 1);
+	} else if (!end->out && end->lowat_hidden) {
+		WRITE_ONCE(sk->sk_rcvlowat, end->rcvlowat);
+	}
+	end->lowat_hidden = end->out;
+}
+
+static void soend_end(struct soend *end)
+{
+	WARN_ON_ONCE(end->out || end->in);
+	spin_lock_bh(&soends_lock);
+	list_del(&end->list);
+	spin_unlock_bh(&soends_lock);
+	kfree_rcu(end, rcu);
+}
+
+static void restore_prot(struct sock *sk)
+{
+	if (sk->sk_prot == &resting_prot[V6])
+		WRITE_ONCE(sk->sk_prot, &tcpv6_prot);
+	else if (sk->sk_prot == &resting_prot[V4])
+		WRITE_ONCE(sk->sk_prot, &tcp_prot);
+}
+
+/* tcp_cleanup_ulp(), in softirq too: the core clears the slot's ops and drops the
+ * module reference. The splices have ended when the socket was closed.
+ */
+static void ulp_release(struct sock *sk)
+{
+	struct soend *end = socksplice_soend_get(sk);
+
+	if (end->hooked)
+		unhook(sk, end);
+	restore_prot(sk);
+	RCU_INIT_POINTER(inet_csk(sk)->icsk_ulp_data, NULL);
+	soend_end(end);
+}
+
+void socksplice_soend_detach(struct sock *sk)
+{
+	struct inet_connection_sock *icsk = inet_csk(sk);
+	struct soend *end = socksplice_soend_get(sk);
+
+	sock_owned_by_me(sk);
+	restore_prot(sk);
+	/* Ops before data, for socksplice_soend_get_rcu(). */
+	WRITE_ONCE(icsk->icsk_ulp_ops, NULL);
+	smp_wmb();
+	RCU_INIT_POINTER(icsk->icsk_ulp_data, NULL);
+	soend_end(end);
+	/* Our own text is on the stack; its caller keeps it. */
+	module_put(THIS_MODULE);
+}
+
+int socksplice_soend_claim(struct sock *sk, struct soend **spare)
+{
+	struct inet_connection_sock *icsk = inet_csk(sk);
+	const struct socket *sock = sk->sk_socket;
+	struct soend *end = *spare;
+
+	sock_owned_by_me(sk);
+	if (sk->sk_state == TCP_LISTEN)
+		return -EOPNOTSUPP;
+	if (sk->sk_state == TCP_CLOSE || sk->sk_state == TCP_TIME_WAIT || !sock)
+		return -ENOTCONN;
+	if (socksplice_soend_get(sk))
+		return 0;
+	if (icsk->icsk_ulp_ops || sk_is_mptcp(sk) || sk->sk_user_data ||
+	    !socksplice_proto_known(sk->sk_prot) || tcp_sk(sk)->repair ||
+	    sk->sk_data_ready != plain.data_ready ||
+	    sk->sk_state_change != plain.state_change ||
+	    sk->sk_write_space != plain.write_space ||
+	    !sock->ops || (sock->ops != base_ops[V4] && sock->ops != base_ops[V6]))
+		return -EINVAL;
+	/* The caller is inside a call of ours, which holds the module. */
+	__module_get(THIS_MODULE);
+	*spare = NULL;
+	end->sk = sk;
+	spin_lock_bh(&soends_lock);
+	end->order = ++soends_order;
+	list_add_tail(&end->list, &soends);
+	spin_unlock_bh(&soends_lock);
+	rcu_assign_pointer(icsk->icsk_ulp_data, end);
+	smp_store_release(&icsk->icsk_ulp_ops, &socksplice_soend_ulp);
+	WRITE_ONCE(sk->sk_prot, &resting_prot[family_of(sk)]);
+	return 0;
+}
+
+/* Whether the task, which sleeps on a TCP socket, called to read. */
+static bool is_reader(struct task_struct *task)
+{
+	if (task->flags & (PF_KTHREAD | PF_IO_WORKER))
+		return false;
+	switch (syscall_get_nr(task, task_pt_regs(task))) {
+	case __NR_read:
+	case __NR_readv:
+	case __NR_preadv2:
+	case __NR_recvfrom:
+	case __NR_recvmsg:
+	case __NR_recvmmsg:
+	case __NR_splice:
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool socksplice_soend_expel(struct sock *sk)
+{
+	wait_queue_head_t *wq = sk_sleep(sk);
+	wait_queue_entry_t *entry;
+	bool found = false;
+	unsigned long flags;
+
+	sock_owned_by_me(sk);
+	if (!rcu_access_pointer(sk->sk_wq) || !wq_has_sleeper(wq))
+		return false;
+	spin_lock_irqsave(&wq->lock, flags);
+	list_for_each_entry(entry, &wq->head, entry) {
+		struct task_struct *task = entry->private;
+
+		if (entry->func != woken_wake_function || !is_reader(task))
+			continue;
+		/* As for task_work with TWA_SIGNAL: it leaves its system call and
+		 * enters it again.
+		 */
+		set_tsk_thread_flag(task, TIF_NOTIFY_SIGNAL);
+		wake_up_process(task);
+		found = true;
+	}
+	spin_unlock_irqrestore(&wq->lock, flags);
+	return found;
+}
+
+void socksplice_soend_wake(struct sock *sk)
+{
+	sock_owned_by_me(sk);
+	if (!rcu_access_pointer(sk->sk_wq))
+		return;
+	if (!skb_queue_empty(&sk->sk_receive_queue) || sk->sk_shutdown & RCV_SHUTDOWN)
+		plain.data_ready(sk);
+	else
+		wake_up_interruptible_all(sk_sleep(sk));
+}
+
+struct tcp_ulp_ops socksplice_soend_ulp = {
+	.name		= "so_splice",
+	.owner		= THIS_MODULE,
+	.release	= ulp_release,
+};
+
+#define DROP_BATCH	256
+
+static void drop_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(drop, drop_work);
+
+/* Sockets of ends behind *@last in the list, held. An end leaves the list before its
+ * socket loses the last reference.
+ */
+static unsigned int drop_collect(struct sock **sk, u64 *last)
+{
+	struct soend *end;
+	unsigned int n = 0;
+
+	spin_lock_bh(&soends_lock);
+	list_for_each_entry(end, &soends, list) {
+		if (end->order <= *last)
+			continue;
+		if (n == DROP_BATCH)
+			break;
+		*last = end->order;
+		if (refcount_inc_not_zero(&end->sk->sk_refcnt))
+			sk[n++] = end->sk;
+	}
+	spin_unlock_bh(&soends_lock);
+	return n;
+}
+
+/* True if there is nothing left to do for this socket. */
+static bool drop_one(struct sock *sk)
+{
+	struct soend *end;
+	bool done = true;
+
+	if (!socksplice_soend_trylock(sk))
+		return false;
+	end = socksplice_soend_get(sk);
+	if (end && !end->out && !end->in) {
+		/* Readers with a frame of ours below go on without it. */
+		socksplice_soend_expel(sk);
+		socksplice_soend_detach(sk);
+	} else if (end) {
+		if (end->out)
+			set_bit(SOSPLICE_DROP, &end->out->flags);
+		queue_both(end);
+		done = false;
+	}
+	release_sock(sk);
+	return done;
+}
+
+static void drop_work(struct work_struct *work)
+{
+	static struct sock *batch[DROP_BATCH];	/* this work's only */
+	bool again = false;
+	unsigned int n, i;
+	u64 last = 0;
+
+	do {
+		n = drop_collect(batch, &last);
+		for (i = 0; i < n; i++) {
+			again |= !drop_one(batch[i]);
+			sock_put(batch[i]);
+		}
+		cond_resched();
+	} while (n == DROP_BATCH);
+	if (again)
+		schedule_delayed_work(&drop, 1);
+}
+
+void socksplice_soend_drop_all(void)
+{
+	schedule_delayed_work(&drop, 0);
+}
+
+static void make_protos(int f, const struct proto *base)
+{
+	struct proto *rest = &resting_prot[f], *hooked = &hooked_prot[f];
+
+	*rest = *base;
+	rest->disconnect = soend_disconnect;
+	rest->setsockopt = soend_setsockopt;
+	rest->getsockopt = soend_getsockopt;
+#ifdef CONFIG_BPF_SYSCALL
+	rest->psock_update_sk_prot = NULL;	/* no sockmap: -EINVAL */
+#endif
+	*hooked = *rest;
+	hooked->recvmsg = hooked_recvmsg;
+	hooked->close = hooked_close;
+	hooked->release_cb = soend_release_cb;
+}
+
+static void make_ops(int f, const struct proto_ops *base)
+{
+	base_ops[f] = base;
+	our_ops[f] = *base;	/* and so its owner */
+	our_ops[f].poll = hooked_poll;
+	our_ops[f].splice_read = hooked_splice_read;
+	our_ops[f].set_rcvlowat = hooked_set_rcvlowat;
+}
+
+int socksplice_soend_init(void)
+{
+	struct socket *sock;
+	int err;
+
+	if (tcp_prot.release_cb != tcpv6_prot.release_cb) {
+		pr_err("tcp_prot and tcpv6_prot differ on this kernel: not supported\n");
+		return -EOPNOTSUPP;
+	}
+	make_protos(V4, &tcp_prot);
+	make_protos(V6, &tcpv6_prot);
+
+	err = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, &sock);
+	if (err)
+		return err;
+	plain.data_ready = sock->sk->sk_data_ready;
+	plain.state_change = sock->sk->sk_state_change;
+	plain.write_space = sock->sk->sk_write_space;
+	make_ops(V4, sock->ops);
+	sock_release(sock);
+	/* IPv6 may be switched off; its ops are not exported everywhere. */
+	if (!sock_create_kern(&init_net, AF_INET6, SOCK_STREAM, IPPROTO_TCP, &sock)) {
+		make_ops(V6, sock->ops);
+		sock_release(sock);
+	}
+	return 0;
+}
+
+void socksplice_soend_exit(void)
+{
+	cancel_delayed_work_sync(&drop);
+	/* kfree_rcu() needs nothing of ours. */
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The socket option SO_SPLICE: what it takes and gives, and where it comes in. */
+#ifndef SOCKSPLICE_SOPT_H
+#define SOCKSPLICE_SOPT_H
+
+#include <linux/sockptr.h>
+
+struct sock;
+
+/* Opens the door. 0, or -EBUSY where something else has the option's number. */
+int socksplice_sopt_init(void);
+void socksplice_sopt_exit(void);
+
+/* setsockopt(SO_SPLICE) with @len bytes at @arg; see so_splice(4). */
+int socksplice_sopt_set(struct sock *sk, sockptr_t arg, unsigned int len);
+
+#endif /* SOCKSPLICE_SOPT_H */

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One splice: how it begins and how it ends.
+ *
+ * Beginning. Both sockets are claimed, one after the other, and point to the splice;
+ * nothing moves yet. Tasks that sleep in TCP's recvmsg of the source are sent out of
+ * it. Then the mover is let loose.
+ *
+ * Ending. socksplice_sosplice_end() frees the source: what the sink has got is taken
+ * from its queue, everything else stays in it for the application. The mover then
+ * takes the sink's pointer back (or who splices into it next does).
+ */
+#include <linux/capability.h>
+#include <linux/cred.h>
+#include <linux/delay.h>
+#include <linux/module.h>
+#include <linux/net.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <net/tcp.h>
+
+#include "chan.h"
+#include "proto.h"
+#include "sosplice.h"
+#include "stats.h"
+#include "trace.h"
+
+bool socksplice_sosplice_unprivileged = true;
+
+static LIST_HEAD(sosplices);
+static u64 sosplices_order;
+static unsigned int sosplices_live;
+static DEFINE_SPINLOCK(sosplices_lock);
+static atomic_t sosplices_held = ATOMIC_INIT(0);	/* not freed yet, ended or not */
+
+unsigned int socksplice_sosplices_live(void)
+{
+	return READ_ONCE(sosplices_live);
+}
+
+void socksplice_sosplice_put(struct sosplice *s)
+{
+	if (!refcount_dec_and_test(&s->ref))
+		return;
+	sock_put(s->src);
+	sock_put(s->dst);
+	socksplice_budget_put(s->user);
+	mutex_destroy(&s->lock);
+	kfree(s);
+	atomic_dec(&sosplices_held);
+}
+
+static void list_in(struct sosplice *s)
+{
+	spin_lock(&sosplices_lock);
+	s->order = ++sosplices_order;
+	list_add_tail(&s->list, &sosplices);
+	WRITE_ONCE(sosplices_live, sosplices_live + 1);
+	spin_unlock(&sosplices_lock);
+}
+
+static void list_out(struct sosplice *s)
+{
+	spin_lock(&sosplices_lock);
+	list_del(&s->list);
+	WRITE_ONCE(sosplices_live, sosplices_live - 1);
+	spin_unlock(&sosplices_lock);
+}
+
+int socksplice_sosplices_walk(u64 *last, int (*fn)(struct sosplice *s, void *arg),
+			      void *arg)
+{
+	struct sosplice *s;
+	int err = 0;
+
+	spin_lock(&sosplices_lock);
+	list_for_each_entry(s, &sosplices, list) {
+		if (s->order <= *last)
+			continue;
+		err = fn(s, arg);
+		if (err)
+			break;
+		*last = s->order;
+	}
+	spin_unlock(&sosplices_lock);
+	return err;
+}
+
+void socksplice_sosplice_end(struct sosplice *s, int err)
+{
+	struct sock *sk = s->src;
+	struct soend *end = socksplice_soend_get(sk);
+
+	sock_owned_by_me(sk);
+	lockdep_assert_held(&s->lock);
+	if (WARN_ON_ONCE(!end || end->out != s))
+		return;
+
+	socksplice_mover_settle(s);
+	set_bit(SOSPLICE_ENDED, &s->flags);
+	list_out(s);
+	socksplice_loop_forget(s);
+	socksplice_mover_stop_tick(s);
+	WRITE_ONCE(end->out, NULL);
+	socksplice_soend_update(sk, end);
+
+	if (err && !sk->sk_err) {
+		end->err = err;
+		WRITE_ONCE(sk->sk_err, err);
+		sk_error_report(sk);
+	}
+	socksplice_soend_wake(sk);
+	socksplice_stat_inc(SOCKSPLICE_STAT_so_splices_ended);
+	trace_so_splice_end(sk, s->dst, s->moved, err);
+
+	socksplice_mover_queue(s);	/* for the sink */
+	socksplice_sosplice_put(s);	/* end->out's */
+}
+
+void socksplice_sosplice_leave(struct sock *sk, struct soend *end)
+{
+	struct sosplice *s;
+
+	s = end->in;
+	if (s) {
+		WRITE_ONCE(end->in, NULL);
+		set_bit(SOSPLICE_SINK_GONE, &s->flags);
+		socksplice_mover_queue(s);
+		socksplice_sosplice_put(s);
+	}
+	s = end->out;
+	if (s) {
+		mutex_lock(&s->lock);
+		/* The lock outlives the splice's references in here. */
+		refcount_inc(&s->ref);
+		socksplice_sosplice_end(s, 0);
+		mutex_unlock(&s->lock);
+		socksplice_sosplice_put(s);
+	}
+	socksplice_soend_update(sk, end);
+}
+
+static int unsplice(struct sock *sk)
+{
+	struct soend *end;
+	struct sosplice *s;
+
+	lock_sock(sk);
+	end = socksplice_soend_get(sk);
+	s = end ? end->out : NULL;
+	if (!s) {
+		release_sock(sk);
+		return -ENOTCONN;
+	}
+	refcount_inc(&s->ref);
+	mutex_lock(&s->lock);
+	socksplice_sosplice_end(s, 0);
+	mutex_unlock(&s->lock);
+	release_sock(sk);
+	socksplice_sosplice_put(s);
+	return 0;
+}
+
+static bool may_splice(void)
+{
+	if (READ_ONCE(socksplice_sosplice_unprivileged) &&
+	    current_user_ns() == &init_user_ns)
+		return true;
+	return capable(CAP_NET_ADMIN);
+}
+
+static bool is_tcp(const struct sock *sk)
+{
+	return (sk->sk_family == AF_INET || sk->sk_family == AF_INET6) &&
+	       sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP;
+}
+
+/* A paired socket goes back to TCP first. */
+static int unpair(struct sock *sk)
+{
+	bool paired;
+	int err;
+
+	lock_sock(sk);
+	paired = socksplice_chan_get(sk);
+	release_sock(sk);
+	if (!paired)
+		return 0;
+	err = socksplice_proto_unpair(sk);
+	return err == -EBUSY ? -EAGAIN : err;
+}
+
+static struct sosplice *sosplice_alloc(struct sock *src, struct sock *dst, s64 max,
+				       u64 idle_us)
+{
+	struct sosplice *s = kzalloc(sizeof(*s), GFP_KERNEL_ACCOUNT);
+
+	if (!s)
+		return NULL;
+	s->uid = current_uid();
+	s->user = socksplice_budget_get(s->uid);
+	if (!s->user) {
+		kfree(s);
+		return NULL;
+	}
+	atomic_inc(&sosplices_held);
+	sock_hold(src);
+	sock_hold(dst);
+	s->src = src;
+	s->dst = dst;
+	s->max = max;
+	/* No shorter than asked for, and not so long that time wraps. */
+	s->idle = min_t(u64, DIV64_U64_ROUND_UP(idle_us * HZ, USEC_PER_SEC),
+			MAX_JIFFY_OFFSET / 2);
+	s->last = jiffies;
+	refcount_set(&s->ref, 1);
+	mutex_init(&s->lock);
+	INIT_LIST_HEAD(&s->list);
+	INIT_HLIST_NODE(&s->loop_node);
+	socksplice_mover_prepare(s);
+	return s;
+}
+
+/* Under the source's lock. */
+static int take_source(struct sosplice *s, struct soend **spare)
+{
+	struct sock *sk = s->src;
+	struct soend *end;
+	int err;
+
+	err = socksplice_soend_claim(sk, spare);
+	if (err)
+		return err;
+	end = socksplice_soend_get(sk);
+	if (end->out)
+		return -EBUSY;
+	refcount_inc(&s->ref);
+	WRITE_ONCE(end->out, s);
+	WRITE_ONCE(end->moved, 0);
+	list_in(s);
+	socksplice_soend_update(sk, end);
+	return 0;
+}
+
+/* Under the sink's lock. */
+static int take_sink(struct sosplice *s, struct soend **spare)
+{
+	struct sock *sk = s->dst;
+	struct soend *end;
+	int err;
+
+	err = socksplice_soend_claim(sk, spare);
+	if (err)
+		return err;
+	end = socksplice_soend_get(sk);
+	if (end->in) {
+		if (!test_bit(SOSPLICE_ENDED, &end->in->flags))
+			return -EBUSY;
+		socksplice_sosplice_put(end->in);
+	}
+	refcount_inc(&s->ref);
+	WRITE_ONCE(end->in, s);
+	socksplice_soend_update(sk, end);
+	return 0;
+}
+
+/* Sees to it that a source does not notice when its sink is refused. */
+static int check_sink(struct sock *sk)
+{
+	struct soend *end;
+	int err = 0;
+
+	lock_sock(sk);
+	end = socksplice_soend_get(sk);
+	if (sk->sk_state == TCP_LISTEN)
+		err = -EOPNOTSUPP;
+	else if (sk->sk_state == TCP_CLOSE)
+		err = -ENOTCONN;
+	else if (end && end->in && !test_bit(SOSPLICE_ENDED, &end->in->flags))
+		err = -EBUSY;
+	release_sock(sk);
+	return err;
+}
+
+/* Ends a splice that has not begun, unless somebody else already has. */
+static void undo(struct sosplice *s)
+{
+	struct soend *end;
+
+	lock_sock(s->src);
+	end = socksplice_soend_get(s->src);
+	if (end && end->out == s) {
+		mutex_lock(&s->lock);
+		socksplice_sosplice_end(s, 0);
+		mutex_unlock(&s->lock);
+	}
+	release_sock(s->src);
+}
+
+/* Has those leave who read by TCP's own function, and starts the mover. */
+static int start(struct sosplice *s)
+{
+	struct sock *sk = s->src;
+	bool left;
+
+	for (;;) {
+		lock_sock(sk);
+		left = !socksplice_soend_expel(sk);
+		if (left) {
+			set_bit(SOSPLICE_RUNNING, &s->flags);
+			socksplice_mover_queue(s);
+		}
+		release_sock(sk);
+		if (left)
+			return 0;
+		if (signal_pending(current))
+			return -EINTR;
+		schedule_timeout_interruptible(1);
+	}
+}
+
+static int splice(struct sock *src, struct sock *dst, s64 max, u64 idle_us)
+{
+	struct soend *spare[2];
+	struct sosplice *s;
+	int err;
+
+	err = unpair(src);
+	if (!err && dst != src)
+		err = unpair(dst);
+	if (err)
+		return err;
+
+	s = sosplice_alloc(src, dst, max, idle_us);
+	if (!s)
+		return -ENOMEM;
+	spare[0] = kzalloc(sizeof(*spare[0]), GFP_KERNEL_ACCOUNT);
+	spare[1] = kzalloc(sizeof(*spare[1]), GFP_KERNEL_ACCOUNT);
+	err = spare[0] && spare[1] ? 0 : -ENOMEM;
+
+	if (!err) {
+		lock_sock(src);
+		err = take_source(s, &spare[0]);
+		release_sock(src);
+	}
+	if (!err) {
+		lock_sock(dst);
+		err = take_sink(s, &spare[1]);
+		release_sock(dst);
+		if (!err)
+			err = start(s);
+		if (err)
+			undo(s);
+	}
+	if (!err)
+		socksplice_stat_inc(SOCKSPLICE_STAT_so_splices_made);
+	kfree(spare[0]);
+	kfree(spare[1]);
+	socksplice_sosplice_put(s);
+	return err;
+}
+
+int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us)
+{
+	struct socket *sock;
+	struct soend *end;
+	bool busy;
+	int err = 0;
+
+	if (!is_tcp(src))
+		return -EPROTONOSUPPORT;
+	if (max < 0)
+		return -EINVAL;
+	if (fd < 0)
+		return unsplice(src);
+	if (!may_splice())
+		return -EPERM;
+
+	lock_sock(src);
+	end = socksplice_soend_get(src);
+	busy = end && end->out;
+	if (src->sk_state == TCP_LISTEN)
+		err = -EOPNOTSUPP;
+	else if (src->sk_state == TCP_CLOSE)
+		err = -ENOTCONN;
+	release_sock(src);
+	if (err)
+		return err;
+
+	sock = sockfd_lookup(fd, &err);
+	if (!sock)
+		return err;
+	if (!is_tcp(sock->sk))
+		err = -EPROTONOSUPPORT;
+	else if (busy)
+		err = -EBUSY;
+	else
+		err = check_sink(sock->sk);
+	if (!err)
+		err = splice(src, sock->sk, max, idle_us);
+	sockfd_put(sock);
+	return err;
+}
+
+u64 socksplice_sosplice_moved(const struct sock *sk)
+{
+	struct soend *end;
+	u64 moved;
+
+	rcu_read_lock();
+	end = socksplice_soend_get_rcu(sk);
+	moved = end ? READ_ONCE(end->moved) : 0;
+	rcu_read_unlock();
+	return moved;
+}
+
+int socksplice_sosplice_init(void)
+{
+	int err = socksplice_soend_init();
+
+	return err ? : socksplice_mover_init();
+}
+
+void socksplice_sosplice_exit(void)
+{
+	/* All have ended; works and ticks may have yet to find that out. */
+	while (atomic_read(&sosplices_held))
+		msleep(20);
+	socksplice_soend_exit();
+	socksplice_mover_exit();
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * SO_SPLICE: the kernel forwards what one TCP socket, the source, receives into
+ * another one, the sink.
+ *
+ * A struct sosplice is one such direction. A struct soend is what the module knows
+ * of a socket that is, or was, at an end of one; it can be the source of one splice
+ * and the sink of another.
+ *
+ * Lifetime
+ *   - icsk_ulp_data points to the soend while it is attached: from the first splice
+ *     until the socket is closed, disconnected, given to another ULP, or `drain`.
+ *     Attached and detached under the socket's lock; freed by RCU.
+ *   - A splice is held by soend->out of its source, soend->in of its sink, by a
+ *     queued or running work and by a pending tick. It holds both sockets, so
+ *     whoever ends it does so soon after one of them is closed.
+ *   - Each attached soend holds the module.
+ *
+ * Locks: a socket's lock, then sosplice->lock. No one waits for a socket's lock with
+ * sosplice->lock held, and no one has two sockets' locks: the mover tries them, one
+ * at a time, and comes back when their owner has left (proto.release_cb).
+ */
+#ifndef SOCKSPLICE_SOSPLICE_H
+#define SOCKSPLICE_SOSPLICE_H
+
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/types.h>
+#include <linux/uidgid.h>
+#include <linux/workqueue.h>
+#include <net/inet_connection_sock.h>
+#include <net/sock.h>
+
+/* Bits of sosplice->flags; set_bit, test_bit. */
+enum sosplice_flag {
+	SOSPLICE_RUNNING,	/* set up: the mover may move */
+	SOSPLICE_ENDED,		/* its source is free again; under both its locks */
+	SOSPLICE_SINK_GONE,	/* its sink was closed */
+	SOSPLICE_DROP,		/* the administrator wants it ended */
+	SOSPLICE_TRACED,	/* loop.c has looked; the mover only */
+};
+
+/* Both ends of a connection by their initial sequence numbers; see loop.c. */
+struct loop_ident {
+	u32 irs;
+	u32 iss;		/* or one more */
+};
+
+struct sosplice {
+	refcount_t ref;
+	unsigned long flags;		/* enum sosplice_flag */
+
+	/* Constant. Both sockets are held until the splice is freed. */
+	struct sock *src, *dst;
+	u64 max;			/* bytes, 0: no limit */
+	unsigned long idle;		/* jiffies, 0: for ever */
+	struct budget_user *user;	/* who pays */
+	kuid_t uid;
+	u64 order;			/* of the list of all; sosplices_lock */
+
+	/* A round of the mover, or the end. */
+	struct mutex lock;
+	u32 sent;			/* given to the sink, not yet taken from the source; lock */
+	u32 seq;			/* where in the source's stream those begin; lock */
+	u64 moved;			/* lock and the source's lock; read without */
+	unsigned long last;		/* jiffies, of the last move; lock */
+
+	struct work_struct work;	/* the mover */
+	struct delayed_work tick;	/* queues work: idle time, or try again */
+
+	struct list_head list;		/* all that live; sosplices_lock */
+
+	/* loop.c */
+	struct hlist_node loop_node;	/* loop_lock */
+	struct loop_ident src_id, dst_id;	/* the mover, before it is on the table */
+};
+
+struct soend {
+	/* The socket's lock. */
+	struct sosplice *out;		/* whose source this is */
+	struct sosplice *in;		/* whose sink this is; may have ended */
+	bool hooked;			/* the socket's functions are ours */
+	bool lowat_hidden;		/* a source's SO_RCVLOWAT is kept here instead */
+	int rcvlowat;
+	int err;			/* what the last splice left in sk_err, or 0 */
+	bool wanted;			/* a mover waits for the socket's lock; its spinlock */
+	u64 moved;			/* by the last splice; read without the lock */
+
+	struct sock *sk;		/* not held: on the list means attached */
+	struct list_head list;		/* all ends; soends_lock */
+	u64 order;			/* soends_lock */
+	struct rcu_head rcu;
+};
+
+extern struct tcp_ulp_ops socksplice_soend_ulp;
+
+/* The end of a socket whose lock the caller holds, or NULL. */
+static inline struct soend *socksplice_soend_get(const struct sock *sk)
+{
+	const struct inet_connection_sock *icsk = inet_csk(sk);
+
+	if (READ_ONCE(icsk->icsk_ulp_ops) != &socksplice_soend_ulp)
+		return NULL;
+	return (__force void *)rcu_access_pointer(icsk->icsk_ulp_data);
+}
+
+/* The same under rcu_read_lock() only; see socksplice_chan_get_rcu(). */
+static inline struct soend *socksplice_soend_get_rcu(const struct sock *sk)
+{
+	const struct inet_connection_sock *icsk = inet_csk(sk);
+	struct soend *end;
+
+	if (smp_load_acquire(&icsk->icsk_ulp_ops) != &socksplice_soend_ulp)
+		return NULL;
+	end = (__force void *)rcu_dereference(icsk->icsk_ulp_data);
+	smp_rmb();	/* pairs with the one in socksplice_soend_detach() */
+	return READ_ONCE(icsk->icsk_ulp_ops) == &socksplice_soend_ulp ? end : NULL;
+}
+
+/* soend.c: the hooks of one socket. All with the socket's lock held. */
+
+int socksplice_soend_init(void);
+void socksplice_soend_exit(void);
+
+/* Attaches *@spare and sets it to NULL, if the socket has no end yet. 0, or
+ * -EOPNOTSUPP for a listener, -ENOTCONN, -EINVAL for what cannot be spliced (kTLS,
+ * MPTCP, a sockmap's, a socket that something in the kernel reads or repairs).
+ */
+int socksplice_soend_claim(struct sock *sk, struct soend **spare);
+
+/* Hooks the socket, or gives it its own functions again, as its splices want. */
+void socksplice_soend_update(struct sock *sk, struct soend *end);
+
+/* Takes the end off a socket that has no splice. */
+void socksplice_soend_detach(struct sock *sk);
+
+/* Sends tasks that sleep in TCP's own recvmsg out of it, to call ours instead. True
+ * if there were some: they are on their way.
+ */
+bool socksplice_soend_expel(struct sock *sk);
+
+/* Wakes who waits for the socket to be readable. */
+void socksplice_soend_wake(struct sock *sk);
+
+/* As lock_sock(), without waiting: false where the socket is owned, and then @end's
+ * works are queued once it no longer is.
+ */
+bool socksplice_soend_trylock(struct sock *sk);
+
+/* Detaches the ends that no splice uses and ends the splices, in the background. */
+void socksplice_soend_drop_all(void);
+
+/* sosplice.c: one splice. */
+
+int socksplice_sosplice_init(void);
+void socksplice_sosplice_exit(void);
+
+extern bool socksplice_sosplice_unprivileged;
+
+/* setsockopt(SO_SPLICE). @src is not locked. @max in bytes, @idle_us in µs; 0 means
+ * none for both. @fd < 0 ends the splice. Returns 0 or the errno of so_splice(4).
+ */
+int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us);
+
+/* Bytes that the splice has moved, or the last one has. */
+u64 socksplice_sosplice_moved(const struct sock *sk);
+
+/* Ends @s, whose source the caller has locked, and whose lock it holds. @err, if not
+ * 0, is left in SO_ERROR of the source. The sink is seen to by the mover.
+ */
+void socksplice_sosplice_end(struct sosplice *s, int err);
+
+/* Ends what the socket, which is locked and about to be closed or disconnected, is an
+ * end of.
+ */
+void socksplice_sosplice_leave(struct sock *sk, struct soend *end);
+
+void socksplice_sosplice_put(struct sosplice *s);
+unsigned int socksplice_sosplices_live(void);
+
+/* Calls @fn for each live splice whose order is above *@last, under a spinlock, and
+ * sets *@last; stops when @fn returns non-zero and returns that.
+ */
+int socksplice_sosplices_walk(u64 *last, int (*fn)(struct sosplice *s, void *arg),
+			      void *arg);
+
+/* mover.c */
+
+int socksplice_mover_init(void);
+void socksplice_mover_exit(void);
+void socksplice_mover_prepare(struct sosplice *s);
+
+/* Has the mover look at @s, which somebody holds. Any context. */
+void socksplice_mover_queue(struct sosplice *s);
+
+/* Takes from the source what the sink has got. Both locks of @s are held. */
+void socksplice_mover_settle(struct sosplice *s);
+void socksplice_mover_stop_tick(struct sosplice *s);
+
+/* loop.c */
+
+void socksplice_loop_ident(const struct sock *sk, struct loop_ident *id);
+
+/* Puts @s on the table, once. True if what it moves comes back to it. */
+bool socksplice_loop_closes(struct sosplice *s);
+void socksplice_loop_forget(struct sosplice *s);
+
+/* budget.c */
+
+struct budget_user *socksplice_budget_get(kuid_t uid);
+void socksplice_budget_put(struct budget_user *user);
+
+/* Charges @ns of this CPU to the user. Returns for how many jiffies its splices
+ * should leave the CPU to others: 0 if they may go on.
+ */
+unsigned long socksplice_budget_charge(struct budget_user *user, u64 ns);
+
+extern unsigned int socksplice_budget_percent;
+
+#endif /* SOCKSPLICE_SOSPLICE_H */

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What setsockopt and getsockopt answer, and that a refusal changes nothing. */
+#include <netinet/tcp.h>
+#include <sched.h>
+
+#include "sosplice.h"
+
+static int try(int from, int to, int64_t max, long sec, long usec)
+{
+	struct splice s = { .sp_fd = to, .sp_max = max };
+
+	s.sp_idle.tv_sec = sec;
+	s.sp_idle.tv_usec = usec;
+	return socksplice_splice(from, &s) ? errno : 0;
+}
+
+#define refused(err, from, to, ...) do {				\
+	int got = try(from, to, __VA_ARGS__);				\
+	check(got == (err), "%s", strerror(got));			\
+} while (0)
+
+/* The proxy still gets what the client sends. */
+static void still_plain(struct relay *r)
+{
+	stream_write(r->c, 0, 1000);
+	stream_read(r->p, 0, 1000);
+	stream_write(r->q, 0, 1000);
+	stream_read(r->s, 0, 1000);
+}
+
+static void ebusy_source(void)
+{
+	struct relay r, o;
+
+	relay_open(&r, AF_INET, AF_INET);
+	relay_open(&o, AF_INET, AF_INET);
+	splice_on(&r);
+	refused(EBUSY, r.p, o.q, 0, 0, 0);
+	still_plain(&o);
+	stream_write(r.c, 0, 100);
+	stream_read(r.s, 0, 100);
+}
+
+static void ebusy_sink(void)
+{
+	struct relay r, o;
+
+	relay_open(&r, AF_INET, AF_INET);
+	relay_open(&o, AF_INET, AF_INET);
+	splice_on(&r);
+	refused(EBUSY, o.p, r.q, 0, 0, 0);
+	still_plain(&o);
+}
+
+static void enotconn_source(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	refused(ENOTCONN, fd, r.q, 0, 0, 0);
+	still_plain(&r);
+}
+
+static void enotconn_sink(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	refused(ENOTCONN, r.p, fd, 0, 0, 0);
+	still_plain(&r);
+}
+
+static void enotconn_unsplice(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	refused(ENOTCONN, r.p, -1, 0, 0, 0);
+	still_plain(&r);
+}
+
+static void eopnotsupp_listener(void)
+{
+	int l = socket(AF_INET, SOCK_STREAM, 0);
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	listen(l, 1);
+	refused(EOPNOTSUPP, r.p, l, 0, 0, 0);
+	refused(EOPNOTSUPP, l, r.q, 0, 0, 0);
+	still_plain(&r);
+}
+
+static void eprotonosupport(void)
+{
+	int udp = socket(AF_INET, SOCK_DGRAM, 0), un[2];
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	socketpair(AF_UNIX, SOCK_STREAM, 0, un);
+	refused(EPROTONOSUPPORT, r.p, udp, 0, 0, 0);
+	refused(EPROTONOSUPPORT, r.p, un[0], 0, 0, 0);
+	refused(EPROTONOSUPPORT, udp, r.q, 0, 0, 0);
+	still_plain(&r);
+}
+
+static void ebadf(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	refused(EBADF, r.p, 999, 0, 0, 0);
+	still_plain(&r);
+}
+
+static void enotsock(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	refused(ENOTSOCK, r.p, 1, 0, 0, 0);
+	still_plain(&r);
+}
+
+static void einval(void)
+{
+	struct relay r;
+	char c = 0;
+
+	relay_open(&r, AF_INET, AF_INET);
+	refused(EINVAL, r.p, r.q, -1, 0, 0);
+	refused(EINVAL, r.p, r.q, 0, -1, 0);
+	refused(EINVAL, r.p, r.q, 0, 0, -1);
+	refused(EINVAL, r.p, r.q, 0, 0, 1000000);
+	check(setsockopt(r.p, SOCKSPLICE_LEVEL, SOCKSPLICE_SO_SPLICE, &c, 1) && errno == EINVAL,
+	      "%s", strerror(errno));
+	still_plain(&r);
+}
+
+static void efault(void)
+{
+	struct relay r;
+	char tiny[4];
+	socklen_t len = sizeof(tiny);
+
+	relay_open(&r, AF_INET, AF_INET);
+	check(setsockopt(r.p, SOCKSPLICE_LEVEL, SOCKSPLICE_SO_SPLICE, (void *)1,
+			 sizeof(struct splice)) && errno == EFAULT, "%s", strerror(errno));
+	check(getsockopt(r.p, SOCKSPLICE_LEVEL, SOCKSPLICE_SO_SPLICE, tiny, &len) &&
+	      errno == EINVAL, "%s", strerror(errno));
+	still_plain(&r);
+}
+
+/* kTLS on either leg: EINVAL. While spliced the slot is not to be had either. */
+static void einval_ktls(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	if (setsockopt(r.p, IPPROTO_TCP, TCP_ULP, "tls", 3)) {
+		printf("# no kTLS here\n");
+	} else {
+		refused(EINVAL, r.p, r.q, 0, 0, 0);
+		refused(EINVAL, r.q, r.p, 0, 0, 0);
+	}
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	check(setsockopt(r.p, IPPROTO_TCP, TCP_ULP, "tls", 3) && errno == EBUSY,
+	      "%s", strerror(errno));
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	still_plain(&r);
+}
+
+static void in_user_namespace(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	check(!unshare(CLONE_NEWUSER), "%s", strerror(errno));
+	refused(EPERM, r.p, r.q, 0, 0, 0);
+	still_plain(&r);
+}
+
+/* Anybody may, in the initial namespace, unless it is switched off. */
+static void set_switch(char c)
+{
+	int fd = open("/sys/module/socksplice/parameters/unprivileged_splice", O_WRONLY);
+
+	check(write(fd, &c, 1) == 1, "%s", strerror(errno));
+	close(fd);
+}
+
+static void unprivileged(void)
+{
+	struct relay r;
+	int status;
+
+	relay_open(&r, AF_INET, AF_INET);
+	set_switch('0');
+	if (!fork()) {
+		check(!setuid(65534), "%s", strerror(errno));
+		refused(EPERM, r.p, r.q, 0, 0, 0);
+		_exit(0);
+	}
+	wait(&status);
+	set_switch('1');
+	check(!status, "refused while switched on");
+	check(!setuid(65534), "%s", strerror(errno));
+	splice_on(&r);
+	stream_write(r.c, 0, 1000);
+	stream_read(r.s, 0, 1000);
+}
+
+/* An int, the struct, or nothing at all, which ends the splice. */
+static void argument_forms(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	check(!setsockopt(r.p, SOCKSPLICE_LEVEL, SOCKSPLICE_SO_SPLICE, &r.q, sizeof(int)),
+	      "%s", strerror(errno));
+	stream_write(r.c, 0, 100);
+	stream_read(r.s, 0, 100);
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	splice_on(&r);
+	check(!setsockopt(r.p, SOCKSPLICE_LEVEL, SOCKSPLICE_SO_SPLICE, NULL, 0),
+	      "%s", strerror(errno));
+	still_plain(&r);
+}
+
+/* The count stays until the next splice, and begins at 0 there. */
+static void count_is_kept(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	check(!socksplice_moved(r.p), "%s", strerror(errno));
+	splice_on(&r);
+	stream_write(r.c, 0, 5000);
+	stream_read(r.s, 0, 5000);
+	wait_moved(r.p, 5000);
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	check(socksplice_moved(r.p) == 5000, "%lld", (long long)socksplice_moved(r.p));
+	splice_on(&r);
+	check(!socksplice_moved(r.p), "%lld", (long long)socksplice_moved(r.p));
+}
+
+const struct sock_case call_cases[] = {
+	{ "EBUSY-source-is-spliced", ebusy_source },
+	{ "EBUSY-sink-is-spliced", ebusy_sink },
+	{ "ENOTCONN-source", enotconn_source },
+	{ "ENOTCONN-sink", enotconn_sink },
+	{ "ENOTCONN-nothing-to-end", enotconn_unsplice },
+	{ "EOPNOTSUPP-listener", eopnotsupp_listener },
+	{ "EPROTONOSUPPORT-not-TCP", eprotonosupport },
+	{ "EBADF", ebadf },
+	{ "ENOTSOCK", enotsock },
+	{ "EINVAL-values", einval },
+	{ "EFAULT-and-short", efault },
+	{ "EINVAL-kTLS", einval_ktls },
+	{ "EPERM-user-namespace", in_user_namespace },
+	{ "EPERM-switch", unprivileged },
+	{ "argument-forms", argument_forms },
+	{ "count-is-kept", count_is_kept },
+	{}
+};

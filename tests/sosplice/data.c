@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What a splice moves: every byte once, in order, however it begins and goes on. */
+#include <netinet/tcp.h>
+
+#include "sosplice.h"
+
+#define MIB	(1 << 20)
+
+struct stream {
+	pthread_t thread;
+	int fd;
+	uint64_t pos;
+	size_t len;
+};
+
+static void *writing(void *arg)
+{
+	struct stream *s = arg;
+
+	stream_write(s->fd, s->pos, s->len);
+	return NULL;
+}
+
+static void write_start(struct stream *s, int fd, uint64_t pos, size_t len)
+{
+	*s = (struct stream){ .fd = fd, .pos = pos, .len = len };
+	check(!pthread_create(&s->thread, NULL, writing, s), "no thread");
+}
+
+static void write_end(struct stream *s)
+{
+	pthread_join(s->thread, NULL);
+}
+
+/* Both the socket's count and the module's say that the splice moved it. */
+static void moves(int client_family, int server_family)
+{
+	uint64_t before = counter("so_splice_bytes");
+	struct stream w;
+	struct relay r;
+
+	relay_open(&r, client_family, server_family);
+	splice_on(&r);
+	write_start(&w, r.c, 0, 3 * MIB + 17);
+	stream_read(r.s, 0, 3 * MIB + 17);
+	write_end(&w);
+	wait_moved(r.p, 3 * MIB + 17);
+	check(counter("so_splice_bytes") - before == 3 * MIB + 17, "%llu",
+	      (unsigned long long)(counter("so_splice_bytes") - before));
+}
+
+static void v4(void)
+{
+	moves(AF_INET, AF_INET);
+}
+
+static void v6(void)
+{
+	moves(AF_INET6, AF_INET6);
+}
+
+static void mixed(void)
+{
+	moves(AF_INET, AF_INET6);
+	moves(AF_INET6, AF_INET);
+}
+
+static void both_directions(void)
+{
+	struct stream a, b;
+	struct relay r;
+	pid_t pid;
+	int status;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	splice_fds(r.q, r.p, 0, 0);
+	write_start(&a, r.c, 0, 2 * MIB);
+	write_start(&b, r.s, 1, 2 * MIB);
+	pid = fork();
+	if (!pid) {
+		alarm(50);
+		stream_read(r.c, 1, 2 * MIB);
+		_exit(0);
+	}
+	stream_read(r.s, 0, 2 * MIB);
+	waitpid(pid, &status, 0);
+	check(!status, "the other direction");
+	write_end(&a);
+	write_end(&b);
+	wait_moved(r.p, 2 * MIB);
+	wait_moved(r.q, 2 * MIB);
+}
+
+/* What the source holds when it is spliced goes first. */
+static void queued_before(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	stream_write(r.c, 0, 50000);
+	splice_on(&r);
+	stream_write(r.c, 50000, 50000);
+	stream_read(r.s, 0, 100000);
+	wait_moved(r.p, 100000);
+}
+
+/* What the sink has no room for stays in the source, for the application. */
+static void full_sink(void)
+{
+	uint64_t sent, got;
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	set_buf(r.q, 16384, 0);
+	set_buf(r.s, 0, 16384);
+	splice_on(&r);
+	sent = fill(r.c, 0);
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	got = socksplice_moved(r.p);
+	check(got && got < sent, "%llu of %llu moved", (unsigned long long)got,
+	      (unsigned long long)sent);
+	shutdown(r.q, SHUT_WR);
+	stream_read(r.s, 0, got);
+	check(!read(r.s, &sent, 1), "more than the count says");
+	stream_read(r.p, got, sent - got);
+}
+
+/* While spliced the source is not readable, with a full sink neither: a second of
+ * epoll shows nothing. Then it is.
+ */
+static void not_readable(void)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP };
+	int ep = epoll_create1(0), n;
+	struct relay r;
+	char c;
+
+	relay_open(&r, AF_INET, AF_INET);
+	set_buf(r.q, 16384, 0);
+	set_buf(r.s, 0, 16384);
+	epoll_ctl(ep, EPOLL_CTL_ADD, r.p, &ev);
+	splice_on(&r);
+	fill(r.c, 0);
+	n = epoll_wait(ep, &ev, 1, 1000);
+	check(!n, "events %x", ev.events);
+	check(!(poll_now(r.p) & POLLIN), "%x", poll_now(r.p));
+	check(recv(r.p, &c, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN, "%s", strerror(errno));
+	check(recv(r.p, &c, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && errno == EAGAIN,
+	      "%s", strerror(errno));
+	/* an end of stream that the splice has yet to reach is none */
+	shutdown(r.c, SHUT_WR);
+	n = epoll_wait(ep, &ev, 1, 300);
+	check(!n, "events %x", ev.events);
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	n = epoll_wait(ep, &ev, 1, 1000);
+	check(n == 1 && ev.events & EPOLLIN, "%d events", n);
+}
+
+static void *reading(void *arg)
+{
+	struct stream *s = arg;
+
+	stream_read(s->fd, s->pos, s->len);
+	return NULL;
+}
+
+static void *splicing(void *arg)
+{
+	struct stream *s = arg;
+	int p[2];
+	ssize_t n;
+
+	check(!pipe(p), "%s", strerror(errno));
+	n = splice(s->fd, NULL, p[1], NULL, s->len, 0);
+	check(n == (ssize_t)s->len, "%zd: %s", n, strerror(errno));
+	stream_read(p[0], s->pos, s->len);
+	return NULL;
+}
+
+/* A reader, asleep before the splice or from within it, gets none of the splice's
+ * bytes and what comes after it.
+ */
+static void reader_waits(void *(*how)(void *), bool before)
+{
+	struct stream rd;
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	if (!before)
+		splice_on(&r);
+	rd = (struct stream){ .fd = r.p, .pos = 20000, .len = 100 };
+	pthread_create(&rd.thread, NULL, how, &rd);
+	sleep_ms(200);		/* if it is not asleep yet, it has less to withstand */
+	if (before)
+		splice_on(&r);
+	stream_write(r.c, 0, 20000);
+	stream_read(r.s, 0, 20000);
+	wait_moved(r.p, 20000);
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	stream_write(r.c, 20000, 100);
+	pthread_join(rd.thread, NULL);
+}
+
+static void reader_before(void)
+{
+	reader_waits(reading, true);
+}
+
+static void splicer_before(void)
+{
+	reader_waits(splicing, true);
+}
+
+static void reader_within(void)
+{
+	reader_waits(reading, false);
+}
+
+static void splicer_within(void)
+{
+	reader_waits(splicing, false);
+}
+
+/* SO_RCVTIMEO bounds the wait. */
+static void reader_timeout(void)
+{
+	struct timeval t = { .tv_usec = 100000 };
+	struct relay r;
+	char c;
+
+	relay_open(&r, AF_INET, AF_INET);
+	setsockopt(r.p, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
+	splice_on(&r);
+	check(read(r.p, &c, 1) < 0 && errno == EAGAIN, "%s", strerror(errno));
+}
+
+/* SO_RCVLOWAT of 64K on the source forwards one byte; it is back afterwards. */
+static void low_water_mark(void)
+{
+	int mark = 65536, got;
+	socklen_t len = sizeof(got);
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	setsockopt(r.p, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof(mark));
+	splice_on(&r);
+	stream_write(r.c, 0, 1);
+	stream_read(r.s, 0, 1);
+	setsockopt(r.p, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof(mark));
+	stream_write(r.c, 1, 1);
+	stream_read(r.s, 1, 1);
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	check(!getsockopt(r.p, SOL_SOCKET, SO_RCVLOWAT, &got, &len) && got == mark, "%d", got);
+	stream_write(r.c, 2, 1);
+	check(!(poll_now(r.p) & POLLIN), "the mark is gone");
+}
+
+/* Splices come and go under load, and the proxy reads what it may between them: every
+ * byte arrives once, in order, by one way or the other.
+ */
+static void storm(void)
+{
+	const size_t len = 4 * MIB;
+	struct stream w, rd;
+	uint8_t buf[8192];
+	uint64_t spliced = 0, copied = 0;
+	struct relay r;
+	int i = 0;
+
+	relay_open(&r, AF_INET, AF_INET);
+	write_start(&w, r.c, 0, len);
+	rd = (struct stream){ .fd = r.s, .len = len };
+	pthread_create(&rd.thread, NULL, reading, &rd);
+	while (spliced + copied < len) {
+		ssize_t n;
+
+		splice_fds(r.p, r.q, i % 3 == 2 ? 30000 + i : 0, 0);
+		usleep(i % 7 * 1000);
+		if (socksplice_unsplice(r.p))
+			check(errno == ENOTCONN && so_error(r.p) == EFBIG, "%s", strerror(errno));
+		spliced += socksplice_moved(r.p);
+		n = recv(r.p, buf, sizeof(buf), MSG_DONTWAIT);
+		if (n > 0) {
+			copied += n;
+			check(send(r.q, buf, n, MSG_NOSIGNAL) == n, "%s", strerror(errno));
+		}
+		i++;
+	}
+	pthread_join(rd.thread, NULL);
+	write_end(&w);
+	check(spliced > len / 10 && copied, "%llu spliced, %llu copied",
+	      (unsigned long long)spliced, (unsigned long long)copied);
+}
+
+/* Urgent bytes: not in the stream, or with SO_OOBINLINE sent on as urgent. */
+static void urgent(void)
+{
+	struct relay r;
+	int one = 1;
+	char c = 0;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	stream_write(r.c, 0, 1000);
+	check(send(r.c, "!", 1, MSG_OOB) == 1, "%s", strerror(errno));
+	stream_write(r.c, 1000, 1000);
+	stream_read(r.s, 0, 2000);
+
+	relay_open(&r, AF_INET, AF_INET);
+	setsockopt(r.p, SOL_SOCKET, SO_OOBINLINE, &one, sizeof(one));
+	splice_on(&r);
+	stream_write(r.c, 0, 1000);
+	check(send(r.c, "!", 1, MSG_OOB) == 1, "%s", strerror(errno));
+	stream_write(r.c, 1000, 1000);
+	stream_read(r.s, 0, 2000);
+	check(recv(r.s, &c, 1, MSG_OOB) == 1 || errno == EINVAL, "%s", strerror(errno));
+}
+
+/* A socket spliced into itself echoes. */
+static void echo(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_fds(r.p, r.p, 0, 0);
+	stream_write(r.c, 0, 100000);
+	stream_read(r.c, 0, 100000);
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	splice_fds(r.p, r.p, 0, 0);
+	stream_write(r.c, 0, 1000);
+	stream_read(r.c, 0, 1000);
+}
+
+/* Small writes with pauses between and big ones: boundaries are nothing. */
+static void sizes(void)
+{
+	static const int size[] = { 1, 2, 3, 1447, 1448, 1449, 4095, 4096, 4097, 65535, 65537 };
+	struct relay r;
+	uint64_t pos = 0;
+	size_t i;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	for (i = 0; i < sizeof(size) / sizeof(size[0]); i++) {
+		stream_write(r.c, pos, size[i]);
+		stream_read(r.s, pos, size[i]);
+		pos += size[i];
+	}
+	wait_moved(r.p, pos);
+}
+
+/* Another process goes on with the splice when this one is gone: it is the sockets'. */
+static void survives_fork(void)
+{
+	struct relay r;
+	int status;
+
+	relay_open(&r, AF_INET, AF_INET);
+	if (!fork()) {
+		splice_on(&r);
+		_exit(0);
+	}
+	wait(&status);
+	stream_write(r.c, 0, 1000);
+	stream_read(r.s, 0, 1000);
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+}
+
+const struct sock_case data_cases[] = {
+	{ "moves-IPv4", v4 },
+	{ "moves-IPv6", v6 },
+	{ "moves-between-families", mixed },
+	{ "moves-both-directions", both_directions },
+	{ "queued-before-the-splice", queued_before },
+	{ "full-sink-leaves-bytes-in-source", full_sink },
+	{ "source-is-not-readable", not_readable },
+	{ "reader-asleep-before", reader_before },
+	{ "splice(2)-asleep-before", splicer_before },
+	{ "reader-asleep-within", reader_within },
+	{ "splice(2)-asleep-within", splicer_within },
+	{ "reader-timeout", reader_timeout },
+	{ "SO_RCVLOWAT", low_water_mark },
+	{ "storm", storm },
+	{ "urgent", urgent },
+	{ "echo", echo },
+	{ "sizes", sizes },
+	{ "survives-fork", survives_fork },
+	{}
+};

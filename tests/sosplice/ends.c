@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0
+/* How splices end, and what the application finds then. */
+#include "sosplice.h"
+
+/* The source is the application's again and has nothing to tell. */
+static void is_free(struct relay *r, uint64_t pos)
+{
+	check(!so_error(r->p), "an error");
+	stream_write(r->c, pos, 1000);
+	stream_read(r->p, pos, 1000);
+}
+
+static void unsplice(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	stream_write(r.c, 0, 1000);
+	stream_read(r.s, 0, 1000);
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	is_free(&r, 1000);
+}
+
+/* To the byte, in one piece, in several, and with what was queued before. */
+static void limit(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_fds(r.p, r.q, 10000, 0);
+	stream_write(r.c, 0, 9999);
+	wait_moved(r.p, 9999);
+	check(!so_error(r.p) && !(poll_now(r.p) & (POLLIN | POLLERR)), "%x", poll_now(r.p));
+	stream_write(r.c, 9999, 1);
+	wait_error(r.p, EFBIG);
+	stream_read(r.s, 0, 10000);
+	/* readable only when there is more */
+	check(!(poll_now(r.p) & POLLIN), "%x", poll_now(r.p));
+	check(socksplice_moved(r.p) == 10000, "%lld", (long long)socksplice_moved(r.p));
+	is_free(&r, 10000);
+
+	stream_write(r.c, 0, 50000);
+	splice_fds(r.p, r.q, 12345, 0);
+	wait_error(r.p, EFBIG);
+	stream_read(r.s, 0, 12345);
+	stream_read(r.p, 12345, 50000 - 12345);
+	is_free(&r, 50000);
+}
+
+/* EFBIG is told once, although the other direction sends by the same socket. */
+static void limit_and_busy_reverse(void)
+{
+	struct relay r;
+	int i;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_fds(r.p, r.q, 1000, 0);
+	splice_fds(r.q, r.p, 0, 0);
+	stream_write(r.c, 0, 1000);
+	stream_read(r.s, 0, 1000);
+	for (i = 0; i < 50; i++) {
+		stream_write(r.s, i * 5000, 5000);
+		stream_read(r.c, i * 5000, 5000);
+	}
+	wait_error(r.p, EFBIG);
+	wait_moved(r.q, 250000);
+	stream_write(r.s, 250000, 5000);
+	stream_read(r.c, 250000, 5000);
+}
+
+static void idle(void)
+{
+	long start = ms();
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_fds(r.p, r.q, 0, 300);
+	wait_error(r.p, ETIMEDOUT);
+	check(ms() - start >= 300, "%ld ms", ms() - start);
+	is_free(&r, 0);
+}
+
+/* Each byte begins the time anew. */
+static void idle_restarts(void)
+{
+	struct relay r;
+	long start;
+	int i;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_fds(r.p, r.q, 0, 1500);
+	for (i = 0; i < 8; i++) {
+		stream_write(r.c, i, 1);
+		stream_read(r.s, i, 1);
+		sleep_ms(300);
+	}
+	start = ms();
+	check(!so_error(r.p), "timed out");
+	wait_error(r.p, ETIMEDOUT);
+	check(ms() - start >= 1000, "%ld ms", ms() - start);
+	wait_moved(r.p, 8);
+}
+
+/* With a sink that does not move nothing moves. */
+static void idle_full_sink(void)
+{
+	struct relay r;
+	uint64_t sent, moved;
+
+	relay_open(&r, AF_INET, AF_INET);
+	set_buf(r.q, 16384, 0);
+	set_buf(r.s, 0, 16384);
+	splice_fds(r.p, r.q, 0, 500);
+	sent = fill(r.c, 0);
+	wait_error(r.p, ETIMEDOUT);
+	moved = socksplice_moved(r.p);
+	stream_read(r.p, moved, sent - moved);
+	stream_read(r.s, 0, moved);
+}
+
+/* The end of the source's stream ends the splice; no FIN is sent on. */
+static void source_eof(void)
+{
+	struct relay r;
+	char c;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	stream_write(r.c, 0, 5000);
+	shutdown(r.c, SHUT_WR);
+	stream_read(r.s, 0, 5000);
+	check(!read(r.p, &c, 1), "no end of file");	/* blocks until the splice has ended */
+	check(!so_error(r.p), "an error");
+	check(recv(r.s, &c, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN, "a FIN was sent on");
+	stream_write(r.q, 5000, 100);
+	stream_read(r.s, 5000, 100);
+	wait_moved(r.p, 5000);
+}
+
+static void sink_shutdown(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	shutdown(r.q, SHUT_WR);
+	wait_error(r.p, EPIPE);
+	is_free(&r, 0);
+}
+
+static void sink_closed(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	close(r.q);
+	wait_error(r.p, EPIPE);
+	is_free(&r, 0);
+}
+
+static void reset(int fd)
+{
+	struct linger l = { .l_onoff = 1 };
+
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l));
+	close(fd);
+}
+
+/* A reset from the server: EPIPE for the source, ECONNRESET for the sink itself. */
+static void sink_reset(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	reset(r.s);
+	wait_error(r.p, EPIPE);
+	check(so_error(r.q) == ECONNRESET, "the sink's own error is gone");
+	is_free(&r, 0);
+}
+
+static void source_reset(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	stream_write(r.c, 0, 1000);
+	stream_read(r.s, 0, 1000);
+	reset(r.c);
+	wait_error(r.p, ECONNRESET);
+	/* the sink can be spliced into again */
+	stream_write(r.q, 1000, 100);
+	stream_read(r.s, 1000, 100);
+}
+
+/* A source that is closed while spliced: what it had not sent on is lost, as it is for
+ * any socket, and the client is reset for that.
+ */
+static void source_closed(void)
+{
+	struct relay r;
+	char c;
+
+	relay_open(&r, AF_INET, AF_INET);
+	set_buf(r.q, 16384, 0);
+	set_buf(r.s, 0, 16384);
+	splice_on(&r);
+	fill(r.c, 0);
+	close(r.p);
+	check(read(r.c, &c, 1) < 0 && errno == ECONNRESET, "no reset");
+	stream_read(r.s, 0, 1000);
+	stream_write(r.s, 0, 100);
+	stream_read(r.q, 0, 100);
+}
+
+/* connect(AF_UNSPEC) ends both of its splices. */
+static void disconnect(void)
+{
+	struct sockaddr none = { .sa_family = AF_UNSPEC };
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	splice_fds(r.q, r.p, 0, 0);
+	check(!connect(r.p, &none, sizeof(none)), "%s", strerror(errno));
+	wait_error(r.q, EPIPE);
+	check(socksplice_unsplice(r.p) && errno == ENOTCONN, "%s", strerror(errno));
+}
+
+/* @n local connections, each spliced into the next one and the last into the first. */
+static void loop_of(int n)
+{
+	uint64_t before = counter("so_splice_loops");
+	int a[4], b[4], i, found = 0;
+	long start = ms();
+
+	for (i = 0; i < n; i++)
+		connect_pair(i % 2 ? AF_INET6 : AF_INET, &a[i], &b[i]);
+	for (i = 0; i < n; i++)
+		splice_fds(b[i], a[(i + 1) % n], 0, 0);
+	stream_write(a[0], 0, 1000);
+	while (!found) {
+		check(ms() - start < 20000, "a loop of %d goes round and round", n);
+		for (i = 0; i < n; i++)
+			found += so_error(b[i]) == ELOOP;
+		sleep_ms(2);
+	}
+	check(counter("so_splice_loops") == before + 1, "found %d times",
+	      (int)(counter("so_splice_loops") - before));
+}
+
+static void loops(void)
+{
+	int n;
+
+	for (n = 1; n <= 4; n++)
+		loop_of(n);
+}
+
+/* A splice can be ended and made again at once, in any order. */
+static void again(void)
+{
+	struct relay r, o;
+	int i;
+
+	relay_open(&r, AF_INET, AF_INET);
+	relay_open(&o, AF_INET, AF_INET);
+	for (i = 0; i < 200; i++) {
+		splice_fds(r.p, i % 2 ? r.q : o.q, 0, 0);
+		stream_write(r.c, i * 100, 100);
+		stream_read(i % 2 ? r.s : o.s, i * 100, 100);
+		check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	}
+	is_free(&r, 0);
+}
+
+/* Closing at any moment, from either side, while bytes fly. */
+static void closing_storm(void)
+{
+	int i;
+
+	for (i = 0; i < 40; i++) {
+		struct relay r;
+		pid_t pid;
+
+		relay_open(&r, AF_INET, AF_INET);
+		splice_on(&r);
+		splice_fds(r.q, r.p, 0, 0);
+		pid = fork();
+		if (!pid) {
+			close(r.p);
+			close(r.q);
+			while (send(r.c, &r, sizeof(r), MSG_NOSIGNAL) > 0)
+				;
+			_exit(0);
+		}
+		usleep(i * 200);
+		switch (i % 4) {
+		case 0: close(r.p); close(r.q); break;
+		case 1: close(r.q); close(r.p); break;
+		case 2: reset(r.s); close(r.p); break;
+		case 3: shutdown(r.q, SHUT_RDWR); close(r.p); break;
+		}
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		close(r.c);
+		close(r.s);
+		close(r.p);
+		close(r.q);
+	}
+}
+
+const struct sock_case end_cases[] = {
+	{ "unsplice", unsplice },
+	{ "EFBIG-at-the-limit", limit },
+	{ "EFBIG-once-with-busy-reverse", limit_and_busy_reverse },
+	{ "ETIMEDOUT-idle", idle },
+	{ "ETIMEDOUT-restarts", idle_restarts },
+	{ "ETIMEDOUT-full-sink", idle_full_sink },
+	{ "source-EOF-sends-no-FIN", source_eof },
+	{ "EPIPE-sink-shut-down", sink_shutdown },
+	{ "EPIPE-sink-closed", sink_closed },
+	{ "EPIPE-sink-reset", sink_reset },
+	{ "source-reset", source_reset },
+	{ "source-closed", source_closed },
+	{ "disconnect", disconnect },
+	{ "ELOOP", loops },
+	{ "again-at-once", again },
+	{ "closing-storm", closing_storm },
+	{}
+};

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <arpa/inet.h>
+#include <linux/genetlink.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <time.h>
+
+#include "sosplice.h"
+
+void die(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	printf("# ");
+	vprintf(fmt, ap);
+	printf("\n");
+	va_end(ap);
+	fflush(stdout);
+	_exit(1);
+}
+
+long ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void sleep_ms(long n)
+{
+	usleep(n * 1000);
+}
+
+void connect_pair(int family, int *client, int *server)
+{
+	struct sockaddr_storage addr = { .ss_family = family };
+	socklen_t len = sizeof(addr);
+	int l = socket(family, SOCK_STREAM, 0), one = 1;
+
+	if (family == AF_INET)
+		((struct sockaddr_in *)&addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	else
+		((struct sockaddr_in6 *)&addr)->sin6_addr = in6addr_loopback;
+	check(l >= 0 && !bind(l, (void *)&addr, sizeof(addr)) && !listen(l, 1),
+	      "%s", strerror(errno));
+	check(!getsockname(l, (void *)&addr, &len), "%s", strerror(errno));
+	*client = socket(family, SOCK_STREAM, 0);
+	check(!connect(*client, (void *)&addr, len), "%s", strerror(errno));
+	*server = accept(l, NULL, NULL);
+	check(*server >= 0, "%s", strerror(errno));
+	close(l);
+	setsockopt(*client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	setsockopt(*server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+void relay_open(struct relay *r, int client_family, int server_family)
+{
+	connect_pair(client_family, &r->c, &r->p);
+	connect_pair(server_family, &r->q, &r->s);
+}
+
+void splice_fds(int from, int to, int64_t max, long idle_ms)
+{
+	struct splice s = { .sp_fd = to, .sp_max = max };
+
+	s.sp_idle.tv_sec = idle_ms / 1000;
+	s.sp_idle.tv_usec = idle_ms % 1000 * 1000;
+	check(!socksplice_splice(from, &s), "%s", strerror(errno));
+}
+
+void splice_on(struct relay *r)
+{
+	splice_fds(r->p, r->q, 0, 0);
+}
+
+static uint8_t at(uint64_t pos)
+{
+	return pos * 2654435761u >> 13 ^ pos;
+}
+
+void stream_write(int fd, uint64_t pos, size_t len)
+{
+	static __thread uint8_t buf[65536];
+
+	while (len) {
+		size_t n = len < sizeof(buf) ? len : sizeof(buf), i, done = 0;
+
+		for (i = 0; i < n; i++)
+			buf[i] = at(pos + i);
+		while (done < n) {
+			ssize_t got = send(fd, buf + done, n - done, MSG_NOSIGNAL);
+
+			if (got < 0 && errno == EAGAIN) {
+				struct pollfd p = { .fd = fd, .events = POLLOUT };
+
+				poll(&p, 1, -1);
+				continue;
+			}
+			check(got > 0, "at %llu: %s", (unsigned long long)pos, strerror(errno));
+			done += got;
+		}
+		pos += n;
+		len -= n;
+	}
+}
+
+void stream_read(int fd, uint64_t pos, size_t len)
+{
+	static __thread uint8_t buf[65536];
+
+	while (len) {
+		ssize_t n = read(fd, buf, len < sizeof(buf) ? len : sizeof(buf)), i;
+
+		if (n < 0 && errno == EAGAIN) {
+			struct pollfd p = { .fd = fd, .events = POLLIN };
+
+			poll(&p, 1, -1);
+			continue;
+		}
+		check(n > 0, "%zu bytes to go at %llu: %s", len, (unsigned long long)pos,
+		      n ? strerror(errno) : "end of file");
+		for (i = 0; i < n; i++)
+			check(buf[i] == at(pos + i), "byte %llu is wrong",
+			      (unsigned long long)(pos + i));
+		pos += n;
+		len -= n;
+	}
+}
+
+uint64_t counter(const char *name)
+{
+	char line[128], key[64];
+	unsigned long long value;
+	FILE *f = popen("socksplice stats show", "r");
+
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "%63s %llu", key, &value) == 2 && !strcmp(key, name)) {
+			pclose(f);
+			return value;
+		}
+	die("the module has no counter %s", name);
+}
+
+int so_error(int fd)
+{
+	socklen_t len = sizeof(int);
+	int err;
+
+	check(!getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len), "%s", strerror(errno));
+	return err;
+}
+
+short poll_now(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN | POLLOUT | POLLRDHUP };
+
+	poll(&p, 1, 0);
+	return p.revents;
+}
+
+void wait_moved(int fd, int64_t bytes)
+{
+	long start = ms();
+
+	while (socksplice_moved(fd) != bytes) {
+		check(ms() - start < 20000, "moved %lld, not %lld",
+		      (long long)socksplice_moved(fd), (long long)bytes);
+		sleep_ms(2);
+	}
+}
+
+void wait_error(int fd, int err)
+{
+	struct pollfd p = { .fd = fd };
+	int got;
+
+	check(poll(&p, 1, 20000) == 1 && p.revents & POLLERR, "no error: %x", p.revents);
+	got = so_error(fd);
+	check(got == err, "%s, not %s", strerror(got), strerror(err));
+	check(!so_error(fd), "told twice");
+}
+
+uint64_t fill(int fd, uint64_t pos)
+{
+	static uint8_t buf[4096];
+	uint64_t done = 0;
+	long quiet = ms();
+
+	while (ms() - quiet < 300) {
+		size_t i;
+		ssize_t n;
+
+		for (i = 0; i < sizeof(buf); i++)
+			buf[i] = at(pos + done + i);
+		n = send(fd, buf, sizeof(buf), MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n > 0) {
+			done += n;
+			quiet = ms();
+		} else {
+			check(n < 0 && errno == EAGAIN, "%s", strerror(errno));
+			sleep_ms(10);
+		}
+	}
+	return done;
+}
+
+void set_buf(int fd, int snd, int rcv)
+{
+	if (snd)
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &snd, sizeof(snd));
+	if (rcv)
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &rcv, sizeof(rcv));
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the cases of SO_SPLICE share. Everything here ends the case's process, with a
+ * message, when something is not as it should be.
+ */
+#ifndef SOSPLICE_H
+#define SOSPLICE_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "socksplice.h"
+
+#define check(cond, fmt, ...) do {					\
+	if (!(cond))							\
+		die("%s:%d: %s: " fmt, __FILE_NAME__, __LINE__, #cond, ##__VA_ARGS__); \
+} while (0)
+
+/* A proxy's view: the client's connection and the server's. What the client writes to
+ * c arrives at p; spliced p -> q it goes on to the server at s.
+ */
+struct relay {
+	int c, p;
+	int q, s;
+};
+
+struct sock_case {
+	const char *name;
+	void (*run)(void);
+};
+
+extern const struct sock_case call_cases[], data_cases[], end_cases[];
+
+__attribute__((noreturn, format(printf, 1, 2))) void die(const char *fmt, ...);
+
+void connect_pair(int family, int *client, int *server);
+void relay_open(struct relay *r, int client_family, int server_family);
+
+/* p -> q, without limits */
+void splice_on(struct relay *r);
+void splice_fds(int from, int to, int64_t max, long idle_ms);
+
+/* Bytes of a stream that says where each of its bytes stands. */
+void stream_write(int fd, uint64_t pos, size_t len);
+void stream_read(int fd, uint64_t pos, size_t len);
+
+/* The counter's value, from the module. */
+uint64_t counter(const char *name);
+
+/* getsockopt(SO_ERROR) */
+int so_error(int fd);
+short poll_now(int fd);
+
+/* Waits until the splice of @fd has moved @bytes, neither more. */
+void wait_moved(int fd, int64_t bytes);
+/* Waits until the splice of @fd has ended, as another one may begin or not. */
+void wait_error(int fd, int err);
+long ms(void);
+void sleep_ms(long n);
+
+/* Writes until nothing more goes in; returns how much. */
+uint64_t fill(int fd, uint64_t pos);
+void set_buf(int fd, int snd, int rcv);
+
+#endif
