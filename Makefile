@@ -7,7 +7,7 @@ KREL    ?= $(shell uname -r)
 KDIR    ?= /lib/modules/$(KREL)/build
 VERSION := $(shell sed -n 's/^MODULE_VERSION("\(.*\)");/\1/p' module/main.c)
 CLI     := cli/target/release/socksplice
-LAYERS  := check ring unit install lab cli behave topo psock
+LAYERS  := check ring unit install lab cli behave topo psock sosplice
 ARGS    ?=
 
 all: deps cli module	## build the command line and the module for this machine's kernel
@@ -42,7 +42,7 @@ test-full:	## the same with the long storms and soaks
 	@tests/run --full $(ARGS)
 
 test-debug:	## the tests in VMs on a kernel with KASAN, lockdep and the like
-	@tests/run --kernel debug $(ARGS) behave topo psock debug
+	@tests/run --kernel debug $(ARGS) behave topo psock sosplice debug
 
 test-%:
 	@tests/run $(ARGS) $*
@@ -63,6 +63,8 @@ install:	## install the command line, man pages, completions and the module's so
 	install -D -m 755 $(CLI) $(DESTDIR)$(PREFIX)/sbin/socksplice
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
 	$(CLI) man $(DESTDIR)$(PREFIX)/share/man/man8 >/dev/null
+	install -D -m 644 man/so_splice.4 $(DESTDIR)$(PREFIX)/share/man/man4/so_splice.4
+	install -D -m 644 include/socksplice.h $(DESTDIR)$(PREFIX)/include/socksplice.h
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(CLI) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/socksplice
@@ -73,6 +75,7 @@ install:	## install the command line, man pages, completions and the module's so
 uninstall:	## remove what install put there
 	scripts/dkms uninstall "$(VERSION)" "$(DESTDIR)"
 	rm -f $(DESTDIR)$(PREFIX)/sbin/socksplice $(DESTDIR)$(PREFIX)/share/man/man8/socksplice*.8 \
+		$(DESTDIR)$(PREFIX)/share/man/man4/so_splice.4 $(DESTDIR)$(PREFIX)/include/socksplice.h \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/socksplice \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_socksplice \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/socksplice.fish

@@ -8,6 +8,7 @@
 #include <linux/cred.h>
 #include <linux/hashtable.h>
 #include <linux/jiffies.h>
+#include <linux/math64.h>
 #include <linux/percpu.h>
 #include <linux/sched/stat.h>
 #include <linux/slab.h>
@@ -16,9 +17,9 @@
 #include "sosplice.h"
 #include "stats.h"
 
-#define BUDGET_WINDOW	(HZ / 20 ? : 1)		/* jiffies */
+#define BUDGET_WINDOW	(HZ / 50 ? : 1)		/* jiffies */
 
-unsigned int socksplice_budget_percent = 50;
+unsigned int socksplice_budget_percent = 75;
 
 struct budget_cpu {
 	unsigned long window;	/* jiffies / BUDGET_WINDOW */
@@ -94,24 +95,34 @@ void socksplice_budget_put(struct budget_user *u)
 	}
 }
 
-unsigned long socksplice_budget_charge(struct budget_user *u, u64 ns)
+static unsigned long window_now(void)
 {
-	const unsigned long now = jiffies, window = now / BUDGET_WINDOW;
-	const u64 share = (u64)jiffies_to_nsecs(BUDGET_WINDOW) *
-			  READ_ONCE(socksplice_budget_percent) / 100;
-	struct budget_cpu *c;
-	bool over;
+	return jiffies / BUDGET_WINDOW;
+}
 
-	c = get_cpu_ptr(u->cpu);
+void socksplice_budget_charge(struct budget_user *u, u64 ns)
+{
+	const unsigned long window = window_now();
+	struct budget_cpu *c = get_cpu_ptr(u->cpu);
+
 	if (c->window != window) {
 		c->window = window;
 		c->used = 0;
 	}
 	c->used += ns;
-	over = c->used > share;
+	put_cpu_ptr(u->cpu);
+}
+
+unsigned long socksplice_budget_pause(struct budget_user *u)
+{
+	const u64 share = div_u64((u64)jiffies_to_nsecs(BUDGET_WINDOW) *
+				  READ_ONCE(socksplice_budget_percent), 100);
+	const struct budget_cpu *c = get_cpu_ptr(u->cpu);
+	const bool over = c->window == window_now() && c->used > share;
+
 	put_cpu_ptr(u->cpu);
 	if (!over || single_task_running())
 		return 0;
 	socksplice_stat_inc(SOCKSPLICE_STAT_so_splice_throttled);
-	return BUDGET_WINDOW - now % BUDGET_WINDOW;
+	return BUDGET_WINDOW - jiffies % BUDGET_WINDOW;
 }

@@ -32,6 +32,8 @@ MODULE_PARM_DESC(pairing, "Pair new connections whose two ends are enrolled (def
 module_param_named(shadow, socksplice_shadow, bool, 0644);
 MODULE_PARM_DESC(shadow, "Match and count new connections, but move no data (default: no)");
 
+module_param_named(so_splice, socksplice_sosplice_enabled, bool, 0644);
+MODULE_PARM_DESC(so_splice, "Accept new splices (SO_SPLICE) (default: yes)");
 module_param_named(unprivileged_splice, socksplice_sosplice_unprivileged, bool, 0644);
 MODULE_PARM_DESC(unprivileged_splice, "Whoever is in the initial user namespace may use SO_SPLICE, not only CAP_NET_ADMIN (default: yes)");
 
@@ -45,7 +47,7 @@ static const struct kernel_param_ops splice_cpu_ops = {
 	.get = param_get_uint,
 };
 module_param_cb(splice_cpu_percent, &splice_cpu_ops, &socksplice_budget_percent, 0644);
-MODULE_PARM_DESC(splice_cpu_percent, "Of a CPU that others want too, what the splices of one user may take, 1 to 100 (default: 50)");
+MODULE_PARM_DESC(splice_cpu_percent, "Of a CPU that others want too, what the splices of one user may take, 1 to 100 (default: 75)");
 
 static int ring_size_set(const char *val, const struct kernel_param *kp)
 {

@@ -25,13 +25,14 @@
 
 #define MOVER_BUDGET	(256U << 10)	/* bytes, until others get the CPU */
 #define MOVER_PAGES	16
+#define MOVER_BACKOFF_MAX	(HZ / 10 ? : 1)	/* jiffies */
 
 static struct workqueue_struct *mover_wq;
 
 enum mover_next {
 	NEXT_WAIT,	/* until something happens */
 	NEXT_NOW,	/* behind others */
-	NEXT_LATER,	/* in a jiffy: a lock or memory was not to be had */
+	NEXT_LATER,	/* soon: a lock or memory was not to be had */
 };
 
 struct batch {
@@ -345,6 +346,7 @@ static int why_end(struct sosplice *s)
 	return -1;
 }
 
+/* Rounds, with sosplice->lock held, until there is nothing to move, no room or no budget. */
 static enum mover_next mover_rounds(struct sosplice *s)
 {
 	u32 left = MOVER_BUDGET, limit;
@@ -444,29 +446,47 @@ void socksplice_mover_queue(struct sosplice *s)
 		refcount_dec(&s->ref);
 }
 
-static void mover_work(struct work_struct *work)
+/* What is left to do, or NEXT_WAIT. */
+static enum mover_next mover_run(struct sosplice *s)
 {
-	struct sosplice *s = container_of(work, struct sosplice, work);
 	enum mover_next next = NEXT_WAIT;
-	u64 start = ktime_get_ns();
-	unsigned long pause = 0;
+	u64 start;
 
 	/* Who has the lock ends the splice, and queues us again. */
 	if (!test_bit(SOSPLICE_ENDED, &s->flags) && mutex_trylock(&s->lock)) {
+		start = ktime_get_ns();
 		next = mover_rounds(s);
 		mutex_unlock(&s->lock);
-		pause = socksplice_budget_charge(s->user, ktime_get_ns() - start);
+		socksplice_budget_charge(s->user, ktime_get_ns() - start);
 	}
-	if (test_bit(SOSPLICE_ENDED, &s->flags)) {
+	if (test_bit(SOSPLICE_ENDED, &s->flags))
 		next = leave_sink(s) ? NEXT_WAIT : NEXT_LATER;
-		pause = 0;
-	}
-	if (next == NEXT_LATER)
-		tick_later(s, 1);
-	else if (next == NEXT_NOW && pause)
+	return next;
+}
+
+static void mover_work(struct work_struct *work)
+{
+	struct sosplice *s = container_of(work, struct sosplice, work);
+	unsigned long pause = socksplice_budget_pause(s->user);
+	unsigned int backoff = 1;
+
+	if (pause && !test_bit(SOSPLICE_ENDED, &s->flags)) {
 		tick_later(s, pause);
-	else if (next == NEXT_NOW)
+		socksplice_sosplice_put(s);
+		return;
+	}
+	switch (mover_run(s)) {
+	case NEXT_NOW:
 		socksplice_mover_queue(s);
+		break;
+	case NEXT_LATER:
+		tick_later(s, s->backoff);
+		backoff = min_t(unsigned int, 2 * s->backoff, MOVER_BACKOFF_MAX);
+		break;
+	case NEXT_WAIT:
+		break;
+	}
+	s->backoff = backoff;
 	socksplice_sosplice_put(s);
 }
 
@@ -480,6 +500,7 @@ static void mover_tick(struct work_struct *work)
 
 void socksplice_mover_prepare(struct sosplice *s)
 {
+	s->backoff = 1;
 	INIT_WORK(&s->work, mover_work);
 	INIT_DELAYED_WORK(&s->tick, mover_tick);
 }

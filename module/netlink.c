@@ -12,6 +12,7 @@
 #include "netlink.h"
 #include "policy.h"
 #include "psock.h"
+#include "sosplice.h"
 #include "stats.h"
 
 static struct genl_family family;
@@ -26,6 +27,8 @@ static int status_fill(struct sk_buff *skb)
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SHADOW, READ_ONCE(socksplice_shadow)) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_ENROLL_ALL, socksplice_policy_enrolls_all()) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SPLICE, socksplice_psock_enabled()) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SO_SPLICE,
+		       READ_ONCE(socksplice_sosplice_enabled)) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_STATUS_RING_SIZE, READ_ONCE(socksplice_ring_size)))
 		return -EMSGSIZE;
 	return 0;
@@ -52,8 +55,9 @@ static int status_set(struct sk_buff *skb, struct genl_info *info)
 {
 	const struct nlattr *pairing = info->attrs[SOCKSPLICE_A_STATUS_PAIRING];
 	const struct nlattr *splice = info->attrs[SOCKSPLICE_A_STATUS_SPLICE];
+	const struct nlattr *so_splice = info->attrs[SOCKSPLICE_A_STATUS_SO_SPLICE];
 
-	if (!pairing && !splice) {
+	if (!pairing && !splice && !so_splice) {
 		NL_SET_ERR_MSG(info->extack, "nothing to set");
 		return -EINVAL;
 	}
@@ -61,6 +65,8 @@ static int status_set(struct sk_buff *skb, struct genl_info *info)
 		WRITE_ONCE(socksplice_pairing, nla_get_u8(pairing));
 	if (splice)
 		socksplice_psock_enable(nla_get_u8(splice));
+	if (so_splice)
+		WRITE_ONCE(socksplice_sosplice_enabled, nla_get_u8(so_splice));
 	return 0;
 }
 
@@ -84,6 +90,11 @@ static u64 gauge_pairs_live(void)
 	return socksplice_pairs_live();
 }
 
+static u64 gauge_so_splices_live(void)
+{
+	return socksplice_sosplices_live();
+}
+
 /* Shown after the counters. */
 static const struct {
 	const char *name;
@@ -91,6 +102,7 @@ static const struct {
 } gauges[] = {
 	{ "pairs_live", gauge_pairs_live },
 	{ "ring_memory_bytes", socksplice_ring_memory },
+	{ "so_splices_live", gauge_so_splices_live },
 };
 
 static int stats_dump(struct sk_buff *skb, struct netlink_callback *cb)
@@ -171,7 +183,8 @@ static int end_fill(struct sk_buff *skb, const struct socksplice_chan *c)
 	return 0;
 }
 
-struct pair_dump {
+/* Of pairs or splices. */
+struct dump {
 	struct sk_buff *skb;
 	struct netlink_callback *cb;
 };
@@ -179,7 +192,7 @@ struct pair_dump {
 static int pair_fill(struct socksplice_chan *first, struct socksplice_chan *second,
 		     void *arg)
 {
-	struct pair_dump *d = arg;
+	struct dump *d = arg;
 	void *hdr;
 
 	hdr = genlmsg_put(d->skb, NETLINK_CB(d->cb->skb).portid, d->cb->nlh->nlmsg_seq,
@@ -202,7 +215,7 @@ static int pair_fill(struct socksplice_chan *first, struct socksplice_chan *seco
 
 static int pair_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
-	struct pair_dump d = { .skb = skb, .cb = cb };
+	struct dump d = { .skb = skb, .cb = cb };
 	u64 last = cb->args[0];
 
 	socksplice_pairs_walk(&last, pair_fill, &d);
@@ -210,9 +223,87 @@ static int pair_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	return skb->len;
 }
 
+/* What every socket's nest says. */
+static int sock_fill(struct sk_buff *skb, const struct sock *sk, int type)
+{
+	const struct inet_sock *inet = inet_sk(sk);
+	const bool v4 = sk->sk_family == AF_INET;
+	struct nlattr *nest = nla_nest_start(skb, type);
+	const struct socket *sock;
+	u64 inode = 0;
+
+	if (!nest)
+		return -EMSGSIZE;
+	rcu_read_lock();
+	sock = READ_ONCE(sk->sk_socket);	/* freed by RCU */
+	if (sock)
+		inode = SOCK_INODE((struct socket *)sock)->i_ino;
+	rcu_read_unlock();
+	if (nla_put_u16(skb, SOCKSPLICE_A_END_FAMILY, sk->sk_family) ||
+	    nla_put(skb, SOCKSPLICE_A_END_SADDR, v4 ? 4 : 16,
+		    v4 ? (void *)&inet->inet_rcv_saddr : (void *)&sk->sk_v6_rcv_saddr) ||
+	    nla_put(skb, SOCKSPLICE_A_END_DADDR, v4 ? 4 : 16,
+		    v4 ? (void *)&inet->inet_daddr : (void *)&sk->sk_v6_daddr) ||
+	    nla_put_u16(skb, SOCKSPLICE_A_END_SPORT, inet->inet_num) ||
+	    nla_put_u16(skb, SOCKSPLICE_A_END_DPORT, ntohs(inet->inet_dport)) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_NETNS, sock_net(sk)->ns.inum) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_COOKIE, atomic64_read(&sk->sk_cookie),
+			      SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_INODE, inode, SOCKSPLICE_A_PAD))
+		return -EMSGSIZE;
+	nla_nest_end(skb, nest);
+	return 0;
+}
+
+/* Without the sockets' locks: a snapshot. */
+static int splice_fill(struct sosplice *s, void *arg)
+{
+	struct dump *d = arg;
+	void *hdr;
+
+	hdr = genlmsg_put(d->skb, NETLINK_CB(d->cb->skb).portid, d->cb->nlh->nlmsg_seq,
+			  &family, NLM_F_MULTI, SOCKSPLICE_CMD_SPLICE_GET);
+	if (!hdr)
+		return -EMSGSIZE;
+	if (sock_fill(d->skb, s->src, SOCKSPLICE_A_SPLICE_SOURCE) ||
+	    sock_fill(d->skb, s->dst, SOCKSPLICE_A_SPLICE_SINK) ||
+	    nla_put_u32(d->skb, SOCKSPLICE_A_SPLICE_UID,
+			from_kuid_munged(&init_user_ns, s->uid)) ||
+	    nla_put_u64_64bit(d->skb, SOCKSPLICE_A_SPLICE_MOVED, READ_ONCE(s->moved),
+			      SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(d->skb, SOCKSPLICE_A_SPLICE_MAX, s->max, SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(d->skb, SOCKSPLICE_A_SPLICE_IDLE_MS,
+			      jiffies64_to_msecs(s->idle), SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(d->skb, SOCKSPLICE_A_SPLICE_AGE_MS,
+			      div_u64(ktime_get_ns() - s->start, NSEC_PER_MSEC),
+			      SOCKSPLICE_A_PAD)) {
+		genlmsg_cancel(d->skb, hdr);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(d->skb, hdr);
+	return 0;
+}
+
+static int splice_dump(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct dump d = { .skb = skb, .cb = cb };
+	u64 last = cb->args[0];
+
+	socksplice_sosplices_walk(&last, splice_fill, &d);
+	cb->args[0] = last;
+	return skb->len;
+}
+
+static int splice_drop(struct sk_buff *skb, struct genl_info *info)
+{
+	socksplice_soend_drop_all();
+	return 0;
+}
+
 static const struct nla_policy set_policy[] = {
 	[SOCKSPLICE_A_STATUS_PAIRING]	= NLA_POLICY_MAX(NLA_U8, 1),
 	[SOCKSPLICE_A_STATUS_SPLICE]	= NLA_POLICY_MAX(NLA_U8, 1),
+	[SOCKSPLICE_A_STATUS_SO_SPLICE]	= NLA_POLICY_MAX(NLA_U8, 1),
 };
 
 static const struct nla_policy drop_policy[] = {
@@ -248,6 +339,16 @@ static const struct genl_ops ops[] = {
 		.flags	= GENL_ADMIN_PERM,
 		.policy	= drop_policy,
 		.maxattr = ARRAY_SIZE(drop_policy) - 1,
+	},
+	{
+		.cmd	= SOCKSPLICE_CMD_SPLICE_GET,
+		.dumpit	= splice_dump,
+		.flags	= GENL_ADMIN_PERM,
+	},
+	{
+		.cmd	= SOCKSPLICE_CMD_SPLICE_DROP,
+		.doit	= splice_drop,
+		.flags	= GENL_ADMIN_PERM,
 	},
 };
 

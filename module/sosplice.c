@@ -25,6 +25,7 @@
 #include "stats.h"
 #include "trace.h"
 
+bool socksplice_sosplice_enabled = true;
 bool socksplice_sosplice_unprivileged = true;
 
 static LIST_HEAD(sosplices);
@@ -213,6 +214,7 @@ static struct sosplice *sosplice_alloc(struct sock *src, struct sock *dst, s64 m
 	s->idle = min_t(u64, DIV64_U64_ROUND_UP(idle_us * HZ, USEC_PER_SEC),
 			MAX_JIFFY_OFFSET / 2);
 	s->last = jiffies;
+	s->start = ktime_get_ns();
 	refcount_set(&s->ref, 1);
 	mutex_init(&s->lock);
 	INIT_LIST_HEAD(&s->list);
@@ -373,6 +375,8 @@ int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 		return -EINVAL;
 	if (fd < 0)
 		return unsplice(src);
+	if (!READ_ONCE(socksplice_sosplice_enabled))
+		return -ENOPROTOOPT;
 	if (!may_splice())
 		return -EPERM;
 

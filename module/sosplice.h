@@ -57,6 +57,7 @@ struct sosplice {
 	unsigned long idle;		/* jiffies, 0: for ever */
 	struct budget_user *user;	/* who pays */
 	kuid_t uid;
+	u64 start;			/* ktime_get_ns() of the setsockopt() */
 	u64 order;			/* of the list of all; sosplices_lock */
 
 	/* A round of the mover, or the end. */
@@ -65,6 +66,8 @@ struct sosplice {
 	u32 seq;			/* where in the source's stream those begin; lock */
 	u64 moved;			/* lock and the source's lock; read without */
 	unsigned long last;		/* jiffies, of the last move; lock */
+
+	unsigned int backoff;		/* jiffies, until it tries again; the mover only */
 
 	struct work_struct work;	/* the mover */
 	struct delayed_work tick;	/* queues work: idle time, or try again */
@@ -156,7 +159,8 @@ void socksplice_soend_drop_all(void);
 int socksplice_sosplice_init(void);
 void socksplice_sosplice_exit(void);
 
-extern bool socksplice_sosplice_unprivileged;
+extern bool socksplice_sosplice_enabled;	/* else no new ones: -ENOPROTOOPT */
+extern bool socksplice_sosplice_unprivileged;	/* else CAP_NET_ADMIN */
 
 /* setsockopt(SO_SPLICE). @src is not locked. @max in bytes, @idle_us in µs; 0 means
  * none for both. @fd < 0 ends the splice. Returns 0 or the errno of so_splice(4).
@@ -211,10 +215,13 @@ void socksplice_loop_forget(struct sosplice *s);
 struct budget_user *socksplice_budget_get(kuid_t uid);
 void socksplice_budget_put(struct budget_user *user);
 
-/* Charges @ns of this CPU to the user. Returns for how many jiffies its splices
- * should leave the CPU to others: 0 if they may go on.
+/* Charges @ns of this CPU to the user. */
+void socksplice_budget_charge(struct budget_user *user, u64 ns);
+
+/* For how many jiffies the user's splices should leave this CPU to others: 0 if they may
+ * go on.
  */
-unsigned long socksplice_budget_charge(struct budget_user *user, u64 ns);
+unsigned long socksplice_budget_pause(struct budget_user *user);
 
 extern unsigned int socksplice_budget_percent;
 

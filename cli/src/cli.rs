@@ -38,10 +38,16 @@ pub enum Object {
     #[command(subcommand)]
     Pair(PairCommand),
 
+    /// The splices (SO_SPLICE) that there are now
+    #[command(subcommand)]
+    Splice(SpliceCommand),
+
     /// Take all connections back to TCP, so that the module can be unloaded
     ///
     /// Turns pairing off ('feature set pairing on' turns it on again) and un-pairs
-    /// every pair: the connections go on over TCP, without a byte lost. If no policy
+    /// every pair: the connections go on over TCP, without a byte lost. It accepts no new
+    /// splices ('feature set so-splice on' does again) and ends those that there are,
+    /// as their applications would by SO_SPLICE with -1. If no policy
     /// is set, it also waits until nothing uses the module. A pair whose reader does
     /// not read what it was sent before cannot end. If one is left when the time is
     /// up, the exit status is 1, and the processes that hold it are listed.
@@ -163,6 +169,13 @@ pub struct PairDrop {
 }
 
 #[derive(Subcommand)]
+pub enum SpliceCommand {
+    /// Show each splice: where its bytes come from and where they go, how many,
+    /// limits, and who has the source
+    Show,
+}
+
+#[derive(Subcommand)]
 pub enum StatsCommand {
     /// Show all counters since the module was loaded
     Show,
@@ -190,6 +203,8 @@ pub enum Feature {
     Pairing,
     /// splice(2) works on sockets in a sockmap
     Splice,
+    /// New splices (SO_SPLICE) are accepted
+    SoSplice,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]

@@ -14,7 +14,7 @@ use crate::output::{Answer, SCHEMA};
 use crate::pair::{self, Pair};
 use crate::policy::pin;
 use crate::process::{Process, Sockets};
-use crate::uapi::A_STATUS_PAIRING;
+use crate::uapi::{A_STATUS_PAIRING, A_STATUS_SO_SPLICE};
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -56,11 +56,13 @@ pub fn drop(arguments: PairDrop) -> Result<Answer> {
 pub fn drain(arguments: Wait) -> Result<Answer> {
     let (module, _) = Module::open()?;
     module.set(A_STATUS_PAIRING, false)?;
+    module.set(A_STATUS_SO_SPLICE, false)?;
     let policy = pin::live().is_some();
     let mut uses = Uses::default();
     let left = wait(&arguments, || {
         // Again each time: a handshake may have been under way.
         module.drop_all()?;
+        module.end_splices()?;
         let pairs = pair::list(&module)?;
         uses = Uses {
             references: module::references().unwrap_or(0),

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::module::{Module, Status};
 use crate::output::{Answer, SCHEMA, on_off, yes_no};
 use crate::size;
-use crate::uapi::{A_STATUS_PAIRING, A_STATUS_SPLICE};
+use crate::uapi::{A_STATUS_PAIRING, A_STATUS_SO_SPLICE, A_STATUS_SPLICE};
 
 pub fn show() -> Result<Answer> {
     Ok(answer(&Module::open()?.1))
@@ -19,6 +19,7 @@ pub fn set(feature: Feature, state: Switch) -> Result<Answer> {
     let attribute = match feature {
         Feature::Pairing => A_STATUS_PAIRING,
         Feature::Splice => A_STATUS_SPLICE,
+        Feature::SoSplice => A_STATUS_SO_SPLICE,
     };
     module.set(attribute, state == Switch::On)?;
     let Answer { json, .. } = answer(&module.status()?);
@@ -34,6 +35,7 @@ fn answer(status: &Status) -> Answer {
         "version:     {}\n\
          pairing:     {}\n\
          splice:      {}\n\
+         so_splice:   {}\n\
          shadow:      {}\n\
          enroll_all:  {}\n\
          ring_size:   {}\n\
@@ -43,6 +45,7 @@ fn answer(status: &Status) -> Answer {
         status.version,
         on_off(status.pairing),
         on_off(status.splice),
+        on_off(status.so_splice),
         on_off(status.shadow),
         on_off(status.enroll_all),
         size::format(status.ring_size.into()),
@@ -55,6 +58,7 @@ fn answer(status: &Status) -> Answer {
             "version": status.version,
             "pairing": status.pairing,
             "splice": status.splice,
+            "so_splice": status.so_splice,
             "shadow": status.shadow,
             "enroll_all": status.enroll_all,
             "ring_size": status.ring_size,
@@ -84,6 +88,7 @@ mod tests {
             shadow: false,
             enroll_all: false,
             splice: false,
+            so_splice: true,
             ring_size: 65536,
         });
         assert!(answer.text.contains("ring_size:   64K\n"));

@@ -19,6 +19,7 @@ mod policy;
 mod port;
 mod process;
 mod size;
+mod splice;
 mod stats;
 mod uapi;
 
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use cli::{Cli, FeatureCommand, Object, PairCommand, PolicyCommand, StatsCommand};
+use cli::{Cli, FeatureCommand, Object, PairCommand, PolicyCommand, SpliceCommand, StatsCommand};
 use error::{Error, FAILED};
 use output::Answer;
 
@@ -65,6 +66,7 @@ fn run(object: Object) -> error::Result<Answer> {
         Object::Policy(PolicyCommand::Clear) => policy::clear(),
         Object::Pair(PairCommand::Show) => pair::show(),
         Object::Pair(PairCommand::Drop(arguments)) => drain::drop(arguments),
+        Object::Splice(SpliceCommand::Show) => splice::show(),
         Object::Drain(wait) => drain::drain(wait),
         Object::Stats(StatsCommand::Show) => stats::show(),
         Object::Feature(FeatureCommand::Show) => feature::show(),

@@ -45,6 +45,7 @@ pub struct Status {
     pub shadow: bool,
     pub enroll_all: bool,
     pub splice: bool,
+    pub so_splice: bool,
     pub ring_size: u32,
 }
 
@@ -60,6 +61,7 @@ impl Status {
             shadow: a.flag(A_STATUS_SHADOW),
             enroll_all: a.flag(A_STATUS_ENROLL_ALL),
             splice: a.flag(A_STATUS_SPLICE),
+            so_splice: a.flag(A_STATUS_SO_SPLICE),
             ring_size: a.number(A_STATUS_RING_SIZE) as u32,
         }
     }
@@ -120,6 +122,11 @@ impl Module {
     /// Begins to un-pair all pairs that there are.
     pub fn drop_all(&self) -> Result<()> {
         explain(self.family.request(CMD_PAIR_DROP, &[])).map(|_| ())
+    }
+
+    /// Begins to end all splices that there are, and to forget those that were.
+    pub fn end_splices(&self) -> Result<()> {
+        explain(self.family.request(CMD_SPLICE_DROP, &[])).map(|_| ())
     }
 
     pub fn set(&self, attribute: u16, value: bool) -> Result<()> {

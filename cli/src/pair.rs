@@ -41,15 +41,15 @@ pub struct End {
 }
 
 #[derive(Serialize)]
-struct Endpoint {
-    address: IpAddr,
-    port: u16,
+pub struct Endpoint {
+    pub address: IpAddr,
+    pub port: u16,
 }
 
 #[derive(Serialize)]
-struct Netns {
-    inode: u64,
-    name: Option<String>,
+pub struct Netns {
+    pub inode: u64,
+    pub name: Option<String>,
 }
 
 /// What this end sent, by path.
@@ -154,7 +154,7 @@ impl End {
     }
 }
 
-fn ip(bytes: &[u8]) -> io::Result<IpAddr> {
+pub fn ip(bytes: &[u8]) -> io::Result<IpAddr> {
     if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
         return Ok(v4.into());
     }
@@ -214,7 +214,7 @@ fn answer(pairs: &[Pair]) -> Answer {
     Answer::new(table.render(), json!({ "schema": SCHEMA, "pairs": pairs }))
 }
 
-fn socket(endpoint: &Endpoint) -> String {
+pub fn socket(endpoint: &Endpoint) -> String {
     SocketAddr::new(endpoint.address, endpoint.port).to_string()
 }
 

@@ -21,12 +21,16 @@
  * STATUS_GET	do	-> SOCKSPLICE_A_STATUS_*, one message
  * STATS_GET	dump	-> one message per counter: STAT_NAME, STAT_VALUE
  * PAIR_GET	dump	-> one message per live pair, SOCKSPLICE_A_PAIR_*
- * STATUS_SET	do	<- STATUS_PAIRING and/or STATUS_SPLICE (u8 0 or 1):
+ * STATUS_SET	do	<- STATUS_PAIRING, STATUS_SPLICE and/or STATUS_SO_SPLICE (u8 0 or 1):
  *			   new connections are paired or not; splice(2) on
- *			   sockmap sockets is served or not. Live pairs stay.
+ *			   sockmap sockets is served or not; new splices are
+ *			   accepted or not. Live pairs and splices stay.
  * PAIR_DROP	do	<- PAIR_ID, or none for all: begins to un-pair, without
  *			   waiting. ENOENT if there is no such pair (any more).
  *			   PAIR_GET shows what is still under way.
+ * SPLICE_GET	dump	-> one message per live splice (SO_SPLICE), SOCKSPLICE_A_SPLICE_*
+ * SPLICE_DROP	do	begins to end all splices, as their applications' -1 would, and to
+ *			   forget the counts of those that ended, without waiting.
  */
 enum {
 	SOCKSPLICE_CMD_UNSPEC,
@@ -35,6 +39,8 @@ enum {
 	SOCKSPLICE_CMD_PAIR_GET,
 	SOCKSPLICE_CMD_STATUS_SET,
 	SOCKSPLICE_CMD_PAIR_DROP,
+	SOCKSPLICE_CMD_SPLICE_GET,
+	SOCKSPLICE_CMD_SPLICE_DROP,
 	__SOCKSPLICE_CMD_MAX,
 };
 #define SOCKSPLICE_CMD_MAX (__SOCKSPLICE_CMD_MAX - 1)
@@ -82,6 +88,17 @@ enum {
 	SOCKSPLICE_A_END_INODE,		/* u64: of the socket, as /proc/PID/fd has it;
 					 * 0 if no file refers to it
 					 */
+
+	SOCKSPLICE_A_STATUS_SO_SPLICE,	/* u8: 1 = new splices (SO_SPLICE) are accepted */
+	SOCKSPLICE_A_SPLICE_SOURCE,	/* nested SOCKSPLICE_A_END_* from FAMILY to COOKIE, and
+					 * INODE
+					 */
+	SOCKSPLICE_A_SPLICE_SINK,	/* the same */
+	SOCKSPLICE_A_SPLICE_UID,	/* u32: who spliced, in the initial user namespace */
+	SOCKSPLICE_A_SPLICE_MOVED,	/* u64: bytes so far */
+	SOCKSPLICE_A_SPLICE_MAX,	/* u64: its limit, 0 if none */
+	SOCKSPLICE_A_SPLICE_IDLE_MS,	/* u64: its idle time, 0 if none */
+	SOCKSPLICE_A_SPLICE_AGE_MS,	/* u64: since setsockopt() */
 
 	__SOCKSPLICE_A_MAX,
 };

@@ -65,6 +65,20 @@ static void mixed(void)
 	moves(AF_INET6, AF_INET);
 }
 
+/* The second connection is in another network namespace, which ends with the process. */
+static void namespaces(void)
+{
+	struct relay r;
+
+	connect_pair(AF_INET, &r.c, &r.p);
+	other_namespace();
+	connect_pair(AF_INET, &r.q, &r.s);
+	splice_on(&r);
+	stream_write(r.c, 0, 100000);
+	stream_read(r.s, 0, 100000);
+	wait_moved(r.p, 100000);
+}
+
 static void both_directions(void)
 {
 	struct stream a, b;
@@ -371,6 +385,7 @@ const struct sock_case data_cases[] = {
 	{ "moves-IPv4", v4 },
 	{ "moves-IPv6", v6 },
 	{ "moves-between-families", mixed },
+	{ "moves-between-namespaces", namespaces },
 	{ "moves-both-directions", both_directions },
 	{ "queued-before-the-splice", queued_before },
 	{ "full-sink-leaves-bytes-in-source", full_sink },

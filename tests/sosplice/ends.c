@@ -230,15 +230,20 @@ static void disconnect(void)
 	check(socksplice_unsplice(r.p) && errno == ENOTCONN, "%s", strerror(errno));
 }
 
-/* @n local connections, each spliced into the next one and the last into the first. */
-static void loop_of(int n)
+/* @n local connections, each spliced into the next one and the last into the first. From
+ * @other on they are in another network namespace.
+ */
+static void loop_of(int n, int other)
 {
 	uint64_t before = counter("so_splice_loops");
 	int a[4], b[4], i, found = 0;
 	long start = ms();
 
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
+		if (i == other)
+			other_namespace();
 		connect_pair(i % 2 ? AF_INET6 : AF_INET, &a[i], &b[i]);
+	}
 	for (i = 0; i < n; i++)
 		splice_fds(b[i], a[(i + 1) % n], 0, 0);
 	stream_write(a[0], 0, 1000);
@@ -257,7 +262,12 @@ static void loops(void)
 	int n;
 
 	for (n = 1; n <= 4; n++)
-		loop_of(n);
+		loop_of(n, n);
+}
+
+static void loop_between_namespaces(void)
+{
+	loop_of(3, 1);
 }
 
 /* A splice can be ended and made again at once, in any order. */
@@ -328,6 +338,7 @@ const struct sock_case end_cases[] = {
 	{ "source-closed", source_closed },
 	{ "disconnect", disconnect },
 	{ "ELOOP", loops },
+	{ "ELOOP-between-namespaces", loop_between_namespaces },
 	{ "again-at-once", again },
 	{ "closing-storm", closing_storm },
 	{}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <arpa/inet.h>
-#include <linux/genetlink.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <time.h>
 
@@ -53,6 +53,12 @@ void connect_pair(int family, int *client, int *server)
 	close(l);
 	setsockopt(*client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	setsockopt(*server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+void other_namespace(void)
+{
+	check(!unshare(CLONE_NEWNET), "%s", strerror(errno));
+	check(!system("ip link set lo up"), "no loopback");
 }
 
 void relay_open(struct relay *r, int client_family, int server_family)

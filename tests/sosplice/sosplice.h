@@ -47,6 +47,9 @@ __attribute__((noreturn, format(printf, 1, 2))) void die(const char *fmt, ...);
 void connect_pair(int family, int *client, int *server);
 void relay_open(struct relay *r, int client_family, int server_family);
 
+/* From now on sockets of this process are in a network namespace of its own. */
+void other_namespace(void);
+
 /* p -> q, without limits */
 void splice_on(struct relay *r);
 void splice_fds(int from, int to, int64_t max, long idle_ms);
