@@ -8,7 +8,8 @@
  *	if (socksplice_splice(source, &s) < 0)
  *		...copy in user space...
  *
- * Needs no library. The names are those of OpenBSD and FreeBSD.
+ * Needs no library. The names are those of OpenBSD and FreeBSD; their
+ * setsockopt(fd, SOL_SOCKET, SO_SPLICE, ...) does not reach the module: ENOPROTOOPT.
  */
 #ifndef SOCKSPLICE_H
 #define SOCKSPLICE_H

@@ -49,7 +49,8 @@ static struct {
 
 static LIST_HEAD(soends);
 static u64 soends_order;
-static DEFINE_SPINLOCK(soends_lock);	/* the list, soend->order */
+static u64 soends_drop_until;		/* those up to this order are to be detached */
+static DEFINE_SPINLOCK(soends_lock);	/* the list, soend->order, the two above */
 
 static void queue_both(const struct soend *end)
 {
@@ -539,12 +540,13 @@ struct tcp_ulp_ops socksplice_soend_ulp = {
 };
 
 #define DROP_BATCH	256
+#define DROP_AGAIN	(HZ / 50 ? : 1)		/* jiffies */
 
 static void drop_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(drop, drop_work);
 
-/* Sockets of ends behind *@last in the list, held. An end leaves the list before its
- * socket loses the last reference.
+/* Sockets of ends to be detached, behind *@last in the list, held. An end leaves the
+ * list before its socket loses the last reference.
  */
 static unsigned int drop_collect(struct sock **sk, u64 *last)
 {
@@ -555,7 +557,7 @@ static unsigned int drop_collect(struct sock **sk, u64 *last)
 	list_for_each_entry(end, &soends, list) {
 		if (end->order <= *last)
 			continue;
-		if (n == DROP_BATCH)
+		if (n == DROP_BATCH || end->order > soends_drop_until)
 			break;
 		*last = end->order;
 		if (refcount_inc_not_zero(&end->sk->sk_refcnt))
@@ -575,8 +577,6 @@ static bool drop_one(struct sock *sk)
 		return false;
 	end = socksplice_soend_get(sk);
 	if (end && !end->out && !end->in) {
-		/* Readers with a frame of ours below go on without it. */
-		socksplice_soend_expel(sk);
 		socksplice_soend_detach(sk);
 	} else if (end) {
 		if (end->out)
@@ -604,11 +604,15 @@ static void drop_work(struct work_struct *work)
 		cond_resched();
 	} while (n == DROP_BATCH);
 	if (again)
-		schedule_delayed_work(&drop, 1);
+		schedule_delayed_work(&drop, DROP_AGAIN);
 }
 
 void socksplice_soend_drop_all(void)
 {
+	spin_lock_bh(&soends_lock);
+	soends_drop_until = soends_order;
+	spin_unlock_bh(&soends_lock);
+	cancel_delayed_work(&drop);
 	schedule_delayed_work(&drop, 0);
 }
 

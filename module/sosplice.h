@@ -151,7 +151,9 @@ void socksplice_soend_wake(struct sock *sk);
  */
 bool socksplice_soend_trylock(struct sock *sk);
 
-/* Detaches the ends that no splice uses and ends the splices, in the background. */
+/* Ends the splices of all sockets that have an end now, and detaches those, in the
+ * background, until it is done.
+ */
 void socksplice_soend_drop_all(void);
 
 /* sosplice.c: one splice. */
