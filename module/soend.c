@@ -442,28 +442,39 @@ void socksplice_soend_detach(struct sock *sk)
 	module_put(THIS_MODULE);
 }
 
+/* Nothing in the kernel reads this socket, or has redirected it otherwise. */
+static bool is_plain(const struct sock *sk)
+{
+	const struct proto_ops *ops = sk->sk_socket->ops;
+
+	return !sk->sk_user_data && sk->sk_data_ready == plain.data_ready &&
+	       sk->sk_state_change == plain.state_change &&
+	       sk->sk_write_space == plain.write_space &&
+	       ops && (ops == base_ops[V4] || ops == base_ops[V6]);
+}
+
 int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
-	const struct socket *sock = sk->sk_socket;
-	struct soend *end = *spare;
+	struct soend *end = socksplice_soend_get(sk);
 
 	sock_owned_by_me(sk);
 	if (sk->sk_state == TCP_LISTEN)
 		return -EOPNOTSUPP;
-	if (sk->sk_state == TCP_CLOSE || sk->sk_state == TCP_TIME_WAIT || !sock)
+	if (sk->sk_state == TCP_CLOSE || !sk->sk_socket)
 		return -ENOTCONN;
-	if (socksplice_soend_get(sk))
+	if (end && end->hooked)
 		return 0;
-	if (icsk->icsk_ulp_ops || sk_is_mptcp(sk) || sk->sk_user_data ||
-	    !socksplice_proto_known(sk->sk_prot) || tcp_sk(sk)->repair ||
-	    sk->sk_data_ready != plain.data_ready ||
-	    sk->sk_state_change != plain.state_change ||
-	    sk->sk_write_space != plain.write_space ||
-	    !sock->ops || (sock->ops != base_ops[V4] && sock->ops != base_ops[V6]))
+	if (!is_plain(sk))
+		return -EINVAL;
+	if (end)
+		return 0;
+	if (icsk->icsk_ulp_ops || sk_is_mptcp(sk) || tcp_sk(sk)->repair ||
+	    !socksplice_proto_known(sk->sk_prot))
 		return -EINVAL;
 	/* The caller is inside a call of ours, which holds the module. */
 	__module_get(THIS_MODULE);
+	end = *spare;
 	*spare = NULL;
 	end->sk = sk;
 	spin_lock_bh(&soends_lock);

@@ -240,6 +240,7 @@ static int take_source(struct sosplice *s, struct soend **spare)
 	WRITE_ONCE(end->out, s);
 	WRITE_ONCE(end->moved, 0);
 	list_in(s);
+	socksplice_stat_inc(SOCKSPLICE_STAT_so_splices_made);
 	socksplice_soend_update(sk, end);
 	return 0;
 }
@@ -354,8 +355,6 @@ static int splice(struct sock *src, struct sock *dst, s64 max, u64 idle_us)
 		if (err)
 			undo(s);
 	}
-	if (!err)
-		socksplice_stat_inc(SOCKSPLICE_STAT_so_splices_made);
 	kfree(spare[0]);
 	kfree(spare[1]);
 	socksplice_sosplice_put(s);
