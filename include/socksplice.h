@@ -8,6 +8,8 @@
  *	if (socksplice_splice(source, &s) < 0)
  *		...copy in user space...
  *
+ * The administrator has to switch it on: socksplice feature set so-splice on.
+ *
  * Needs no library. The names are those of OpenBSD and FreeBSD; their
  * setsockopt(fd, SOL_SOCKET, SO_SPLICE, ...) does not reach the module: ENOPROTOOPT.
  */
@@ -40,7 +42,7 @@ struct splice {
 #endif
 
 /* Splices @fd as @s says. 0, or -1 with errno: those of so_splice(4), ENOPROTOOPT
- * where the module is not loaded.
+ * where the module is not loaded or the feature is off.
  */
 static inline int socksplice_splice(int fd, const struct splice *s)
 {

@@ -25,7 +25,7 @@
 #include "stats.h"
 #include "trace.h"
 
-bool socksplice_sosplice_enabled = true;
+bool socksplice_sosplice_enabled;
 bool socksplice_sosplice_unprivileged = true;
 
 static LIST_HEAD(sosplices);
@@ -368,14 +368,14 @@ int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 	bool busy;
 	int err = 0;
 
+	if (fd >= 0 && !READ_ONCE(socksplice_sosplice_enabled))
+		return -ENOPROTOOPT;
 	if (!is_tcp(src))
 		return -EPROTONOSUPPORT;
 	if (max < 0)
 		return -EINVAL;
 	if (fd < 0)
 		return unsplice(src);
-	if (!READ_ONCE(socksplice_sosplice_enabled))
-		return -ENOPROTOOPT;
 	if (!may_splice())
 		return -EPERM;
 

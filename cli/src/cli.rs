@@ -203,7 +203,7 @@ pub enum Feature {
     Pairing,
     /// splice(2) works on sockets in a sockmap
     Splice,
-    /// New splices (SO_SPLICE) are accepted
+    /// New splices (SO_SPLICE) are accepted; off when the module is loaded
     SoSplice,
 }
 

@@ -183,14 +183,45 @@ static void in_user_namespace(void)
 	still_plain(&r);
 }
 
-/* Anybody may, in the initial namespace, unless it is switched off. */
-static void set_switch(char c)
+static void set_switch(const char *name, char c)
 {
-	int fd = open("/sys/module/socksplice/parameters/unprivileged_splice", O_WRONLY);
+	char path[128];
+	int fd;
 
+	snprintf(path, sizeof(path), "/sys/module/socksplice/parameters/%s", name);
+	fd = open(path, O_WRONLY);
 	check(write(fd, &c, 1) == 1, "%s", strerror(errno));
 	close(fd);
 }
+
+/* With the feature off: no new splice, but the old one goes on, tells its count and can
+ * be ended.
+ */
+static void enoprotoopt_off(void)
+{
+	struct relay r, o;
+	int err, udp = socket(AF_INET, SOCK_DGRAM, 0);
+
+	relay_open(&r, AF_INET, AF_INET);
+	relay_open(&o, AF_INET, AF_INET);
+	splice_on(&r);
+	set_switch("so_splice", '0');
+	err = try(o.p, o.q, 0, 0, 0);
+	if (err == ENOPROTOOPT)
+		err = try(udp, o.q, 0, 0, 0);
+	stream_write(r.c, 0, 1000);
+	stream_read(r.s, 0, 1000);
+	wait_moved(r.p, 1000);
+	if (!err || socksplice_unsplice(r.p))
+		err = errno;
+	set_switch("so_splice", '1');
+	check(err == ENOPROTOOPT, "%s", strerror(err));
+	still_plain(&o);
+	stream_write(r.c, 1000, 100);
+	stream_read(r.p, 1000, 100);
+}
+
+/* Anybody may, in the initial namespace, unless it is switched off. */
 
 static void unprivileged(void)
 {
@@ -198,14 +229,14 @@ static void unprivileged(void)
 	int status;
 
 	relay_open(&r, AF_INET, AF_INET);
-	set_switch('0');
+	set_switch("unprivileged_splice", '0');
 	if (!fork()) {
 		check(!setuid(65534), "%s", strerror(errno));
 		refused(EPERM, r.p, r.q, 0, 0, 0);
 		_exit(0);
 	}
 	wait(&status);
-	set_switch('1');
+	set_switch("unprivileged_splice", '1');
 	check(!status, "refused while switched on");
 	check(!setuid(65534), "%s", strerror(errno));
 	splice_on(&r);
@@ -284,6 +315,7 @@ const struct sock_case call_cases[] = {
 	{ "EFAULT-and-short", efault },
 	{ "EINVAL-kTLS", einval_ktls },
 	{ "EPERM-user-namespace", in_user_namespace },
+	{ "ENOPROTOOPT-off", enoprotoopt_off },
 	{ "EPERM-switch", unprivileged },
 	{ "EAGAIN-unread-ring", eagain_paired },
 	{ "argument-forms", argument_forms },
