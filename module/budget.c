@@ -34,7 +34,7 @@ struct budget_user {
 };
 
 static DEFINE_HASHTABLE(users, 6);
-static DEFINE_SPINLOCK(users_lock);
+static DEFINE_SPINLOCK(users_lock);	/* bottom halves off: a dying socket puts */
 
 static struct budget_user *find(kuid_t uid)
 {
@@ -51,7 +51,7 @@ struct budget_user *socksplice_budget_get(kuid_t uid)
 	struct budget_user *u, *new = NULL;
 
 	for (;;) {
-		spin_lock(&users_lock);
+		spin_lock_bh(&users_lock);
 		u = find(uid);
 		if (!u && new) {
 			hash_add(users, &new->node, __kuid_val(uid));
@@ -60,7 +60,7 @@ struct budget_user *socksplice_budget_get(kuid_t uid)
 		}
 		if (u)
 			u->ref++;
-		spin_unlock(&users_lock);
+		spin_unlock_bh(&users_lock);
 		if (u)
 			break;
 		new = kzalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
@@ -84,11 +84,11 @@ void socksplice_budget_put(struct budget_user *u)
 {
 	bool last;
 
-	spin_lock(&users_lock);
+	spin_lock_bh(&users_lock);
 	last = !--u->ref;
 	if (last)
 		hash_del(&u->node);
-	spin_unlock(&users_lock);
+	spin_unlock_bh(&users_lock);
 	if (last) {
 		free_percpu(u->cpu);
 		kfree(u);

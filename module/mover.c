@@ -2,20 +2,20 @@
 /*
  * The mover: carries what the source has received to the sink, by reference.
  *
- * A round
- *   1. Source locked: what the sink got in the round before leaves the receive queue
- *	(settle). Pages of what stands there next are noted, with a reference each.
- *   2. Sink locked: those are sent, as far as there is room.
- * So what has not been sent has never left the source. Whoever ends the splice holds
- * sosplice->lock, and so comes between two rounds, and settles.
+ * A round has both sockets locked: the pages of what stands next in the source's queue
+ * are sent by the sink, as far as there is room, and then what was sent leaves the queue.
+ * So whoever else reads the source, even in TCP's own function, gets what the sink does
+ * not, and who ends the splice finds nothing half done.
  *
  * It runs on a workqueue, on the CPU where data arrived or space was made. It tries
- * sockets' locks and never waits for one, as a task may own a socket across a page
- * fault that never ends: soend->wanted has it come back, and a tick should the
- * socket's hooks have gone meanwhile.
+ * sockets' locks and never waits for one: a task may own a socket across a page fault
+ * that never ends, and another mover may have the same two the other way round.
+ * soend->wanted has it come back, and a tick should the socket's hooks have gone
+ * meanwhile.
  */
 #include <linux/bvec.h>
 #include <linux/mm.h>
+#include <linux/sched/mm.h>
 #include <linux/workqueue.h>
 #include <net/tcp.h>
 
@@ -33,6 +33,7 @@ enum mover_next {
 	NEXT_WAIT,	/* until something happens */
 	NEXT_NOW,	/* behind others */
 	NEXT_LATER,	/* soon: a lock or memory was not to be had */
+	NEXT_ROUND,	/* at once */
 };
 
 struct batch {
@@ -40,6 +41,7 @@ struct batch {
 	unsigned int n;
 	u32 len;
 	bool oob;			/* its one byte is urgent */
+	bool foreign;			/* what follows has no pages of this kernel */
 };
 
 static void batch_free(struct batch *b)
@@ -52,29 +54,50 @@ static void batch_free(struct batch *b)
 	b->len = 0;
 }
 
-/* Takes over one reference on @page. */
+/* Takes a reference on @page. */
 static void batch_add(struct batch *b, struct page *page, u32 off, u32 len)
 {
+	get_page(page);
 	bvec_set_page(&b->bv[b->n++], page, len, off);
 	b->len += len;
 }
 
-/* What is not in pages that may be shared. Returns how much of @len was taken. */
-static u32 batch_copy(struct batch *b, const struct sk_buff *skb, u32 off, u32 len)
+/* Room for at least one byte. Small copies share a page, and so may stay in the sink
+ * without one each.
+ */
+static bool frag_refill(struct sosplice *s)
 {
+	struct page_frag *f = &s->frag;
+	struct mem_cgroup *old;
+
+	if (f->page) {
+		if (page_ref_count(f->page) == 1)
+			f->offset = 0;	/* nobody else has any of it */
+		if (f->offset < PAGE_SIZE)
+			return true;
+		put_page(f->page);
+	}
+	old = set_active_memcg(s->memcg);
+	f->page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	set_active_memcg(old);
+	f->offset = 0;
+	return f->page;
+}
+
+/* What is not in pages that may be shared. Returns how much of @len was taken. */
+static u32 batch_copy(struct sosplice *s, struct batch *b, const struct sk_buff *skb,
+		      u32 off, u32 len)
+{
+	struct page_frag *f = &s->frag;
 	u32 done = 0;
 
-	while (done < len && b->n < MOVER_PAGES) {
-		const u32 part = min_t(u32, len - done, PAGE_SIZE);
-		struct page *page = alloc_page(GFP_KERNEL | __GFP_NOWARN);
+	while (done < len && b->n < MOVER_PAGES && frag_refill(s)) {
+		const u32 part = min_t(u32, len - done, PAGE_SIZE - f->offset);
 
-		if (!page)
+		if (skb_copy_bits(skb, off + done, page_address(f->page) + f->offset, part))
 			break;
-		if (skb_copy_bits(skb, off + done, page_address(page), part)) {
-			put_page(page);
-			break;
-		}
-		batch_add(b, page, 0, part);
+		batch_add(b, f->page, f->offset, part);
+		f->offset += part;
 		done += part;
 		socksplice_stat_add(SOCKSPLICE_STAT_so_splice_copied_bytes, part);
 	}
@@ -82,7 +105,8 @@ static u32 batch_copy(struct batch *b, const struct sk_buff *skb, u32 off, u32 l
 }
 
 /* Adds up to @len bytes of @skb from @off on. Returns how many. */
-static u32 batch_add_skb(struct batch *b, const struct sk_buff *skb, u32 off, u32 len)
+static u32 batch_add_skb(struct sosplice *s, struct batch *b, const struct sk_buff *skb,
+			 u32 off, u32 len)
 {
 	const struct sk_buff *frag_skb;
 	u32 done = 0, start = skb_headlen(skb), part, got;
@@ -90,7 +114,7 @@ static u32 batch_add_skb(struct batch *b, const struct sk_buff *skb, u32 off, u3
 
 	if (off < start) {
 		part = min(len, start - off);
-		got = batch_copy(b, skb, off, part);
+		got = batch_copy(s, b, skb, off, part);
 		done += got;
 		if (got < part || done == len)
 			return done;
@@ -103,15 +127,15 @@ static u32 batch_add_skb(struct batch *b, const struct sk_buff *skb, u32 off, u3
 			const u32 skip = off + done - start;
 			struct page *page = skb_frag_page(frag);
 
+			b->foreign = !page;
 			if (b->n == MOVER_PAGES || !page)
 				return done;
 			part = min(len - done, size - skip);
 			if (sendpage_ok(page)) {
-				get_page(page);
 				batch_add(b, page, skb_frag_off(frag) + skip, part);
 				got = part;
 			} else {
-				got = batch_copy(b, skb, off + done, part);
+				got = batch_copy(s, b, skb, off + done, part);
 			}
 			done += got;
 			if (got < part || done == len)
@@ -122,7 +146,7 @@ static u32 batch_add_skb(struct batch *b, const struct sk_buff *skb, u32 off, u3
 	skb_walk_frags(skb, frag_skb) {
 		if (off + done < start + frag_skb->len) {
 			part = min(len - done, start + frag_skb->len - (off + done));
-			got = batch_add_skb(b, frag_skb, off + done - start, part);
+			got = batch_add_skb(s, b, frag_skb, off + done - start, part);
 			done += got;
 			if (got < part || done == len)
 				return done;
@@ -167,16 +191,18 @@ static void batch_fill(struct sosplice *s, struct batch *b, u32 limit)
 	b->n = 0;
 	b->len = 0;
 	b->oob = false;
+	b->foreign = false;
 	limit = limit_urgent(sk, b, limit);
 	seq = tcp_sk(sk)->copied_seq;
-	s->seq = seq;
 	skb = tcp_recv_skb(sk, seq, &off);
 	while (skb && limit && b->n < MOVER_PAGES) {
 		if (off < skb->len) {
-			if (!skb_frags_readable(skb))
+			if (!skb_frags_readable(skb)) {
+				b->foreign = true;
 				break;
+			}
 			part = min(limit, skb->len - off);
-			got = batch_add_skb(b, skb, off, part);
+			got = batch_add_skb(s, b, skb, off, part);
 			seq += got;
 			limit -= got;
 			if (got < part)
@@ -200,33 +226,24 @@ static bool has_data(struct sock *sk)
 	return skb && off < skb->len;
 }
 
-void socksplice_mover_settle(struct sosplice *s)
+/* Takes @sent bytes, which the sink has got, from the source. */
+static void settle(struct sosplice *s, u32 sent)
 {
 	struct sock *sk = s->src;
 	struct tcp_sock *tp = tcp_sk(sk);
-	struct soend *end = socksplice_soend_get(sk);
-	u32 read;
 
 	sock_owned_by_me(sk);
-	lockdep_assert_held(&s->lock);
-	if (!s->sent)
+	if (!sent)
 		return;
-	/* A reader that had called recv(2) when the splice began, but had not come
-	 * to lock the socket until now, may have read the same bytes.
-	 */
-	read = tp->copied_seq - s->seq;
-	if (read < s->sent)
-		tcp_read_done(sk, s->sent - read);
+	tcp_read_done(sk, sent);
 	if (unlikely(tp->urg_data) && after(tp->copied_seq, tp->urg_seq)) {
 		WRITE_ONCE(tp->urg_data, 0);
 		tcp_fast_path_check(sk);
 	}
-	WRITE_ONCE(s->moved, s->moved + s->sent);
-	if (end)
-		WRITE_ONCE(end->moved, s->moved);
-	socksplice_stat_add(SOCKSPLICE_STAT_so_splice_bytes, s->sent);
+	WRITE_ONCE(s->moved, s->moved + sent);
+	WRITE_ONCE(socksplice_soend_get(sk)->moved, s->moved);
+	socksplice_stat_add(SOCKSPLICE_STAT_so_splice_bytes, sent);
 	s->last = jiffies;
-	s->sent = 0;
 }
 
 /* Without a lock: who closes or shuts down the sink has the mover look again. */
@@ -255,8 +272,10 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 	};
 	struct sock *sk = s->dst;
 	struct soend *end = socksplice_soend_get(sk);
+	bool taken = false;
 	int own = 0, ret;
 
+	sock_owned_by_me(sk);
 	*hungry = false;
 	if (!sink_is_ours(s)) {
 		*err = EPIPE;
@@ -281,7 +300,13 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 			*err = EPIPE;
 			return 0;
 		}
+		if (!sk_stream_memory_free(sk)) {
+			set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+			return 0;
+		}
+		socksplice_soend_err_out(end);
 		own = xchg(&sk->sk_err, 0);
+		taken = true;
 	}
 
 	if (b->oob)
@@ -297,9 +322,11 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 		}
 		*err = EPIPE;
 	}
-	if (own && !sk->sk_err) {
-		WRITE_ONCE(sk->sk_err, own);
-		sk_error_report(sk);
+	if (taken) {
+		/* It was reported when it came. */
+		if (own && !sk->sk_err)
+			WRITE_ONCE(sk->sk_err, own);
+		socksplice_soend_err_back(end);
 	}
 	*hungry = ret < (int)b->len && tcp_rtx_and_write_queues_empty(sk);
 	return max(ret, 0);
@@ -346,76 +373,88 @@ static int why_end(struct sosplice *s)
 	return -1;
 }
 
-/* Rounds, with sosplice->lock held, until there is nothing to move, no room or no budget. */
+/* Both sockets are locked, and the source has data. *@why: as why_end(). */
+static enum mover_next move(struct sosplice *s, u32 *left, int *why)
+{
+	u32 limit = *left, sent;
+	bool hungry, full;
+	struct batch b;
+	int err = 0;
+
+	if (s->max)
+		limit = min_t(u64, limit, s->max - s->moved);
+	if (!test_bit(SOSPLICE_TRACED, &s->flags))
+		socksplice_loop_ident(s->src, &s->src_id);
+	batch_fill(s, &b, limit);
+	if (!b.len) {
+		if (b.foreign)
+			*why = 0;	/* a read says what is the matter */
+		/* An urgent byte was passed over, or there is no memory for a copy. */
+		return has_data(s->src) ? NEXT_LATER : NEXT_ROUND;
+	}
+	sent = sink_send(s, &b, &err, &hungry);
+	full = sent < b.len;
+	batch_free(&b);
+	settle(s, sent);
+	*left -= min(*left, sent);
+
+	if (err)
+		*why = err;
+	else if (full)
+		*why = why_end(s);	/* the sink may have died of it */
+	if (full)
+		return hungry ? NEXT_LATER : NEXT_WAIT;
+	return *left ? NEXT_ROUND : NEXT_NOW;
+}
+
+/* The source is locked. */
+static enum mover_next mover_round(struct sosplice *s, u32 *left)
+{
+	enum mover_next next = NEXT_WAIT;
+	struct sock *src = s->src, *dst = s->dst;
+	int why = why_end(s);
+
+	if (why < 0 && has_data(src)) {
+		if (*left == MOVER_BUDGET && socksplice_soend_expel(src)) {
+			next = NEXT_LATER;
+		} else if (dst == src) {
+			next = move(s, left, &why);
+		} else if (socksplice_soend_trylock(dst)) {
+			next = move(s, left, &why);
+			release_sock(dst);
+		} else {
+			next = NEXT_LATER;
+		}
+	} else if (why < 0 && (src->sk_shutdown & RCV_SHUTDOWN || sock_flag(src, SOCK_DONE))) {
+		why = 0;
+	}
+	if (why < 0 && (next == NEXT_WAIT || next == NEXT_LATER) && idle_is_over(s))
+		why = ETIMEDOUT;
+	if (why < 0)
+		return next;
+	socksplice_sosplice_end(s, why);
+	return NEXT_WAIT;
+}
+
+/* Rounds until there is nothing to move, no room or no budget. */
 static enum mover_next mover_rounds(struct sosplice *s)
 {
-	u32 left = MOVER_BUDGET, limit;
-	bool full = false, hungry = false;
-	struct sock *src = s->src;
-	int why = -1, err = 0;
+	enum mover_next next;
+	u32 left = MOVER_BUDGET;
 	struct soend *end;
-	struct batch b;
 
-	for (;;) {
-		if (!socksplice_soend_trylock(src))
+	do {
+		if (!socksplice_soend_trylock(s->src))
 			return NEXT_LATER;
-		end = socksplice_soend_get(src);
-		if (!end || end->out != s) {
-			release_sock(src);
-			return NEXT_WAIT;
-		}
-		if (!test_bit(SOSPLICE_RUNNING, &s->flags)) {
-			release_sock(src);
-			return NEXT_WAIT;
-		}
-		if (left == MOVER_BUDGET && socksplice_soend_expel(src)) {
-			release_sock(src);
-			return NEXT_LATER;
-		}
-		socksplice_mover_settle(s);
-		b.n = 0;
-		b.len = 0;
-		why = err ? : why_end(s);
-		if (why < 0 && left && !full) {
-			limit = left;
-			if (s->max)
-				limit = min_t(u64, limit, s->max - s->moved);
-			if (!test_bit(SOSPLICE_TRACED, &s->flags))
-				socksplice_loop_ident(src, &s->src_id);
-			batch_fill(s, &b, limit);
-		}
-		if (why < 0 && left && !b.len) {
-			if (!has_data(src)) {
-				hungry = false;
-				if (src->sk_shutdown & RCV_SHUTDOWN || sock_flag(src, SOCK_DONE))
-					why = 0;
-			} else if (!full) {
-				hungry = true;	/* no memory for a copy */
-			}
-			if (why < 0 && idle_is_over(s))
-				why = ETIMEDOUT;
-		}
-		if (why >= 0)
-			socksplice_sosplice_end(s, why);
-		release_sock(src);
-		if (why >= 0)
-			return NEXT_WAIT;
-		if (!left)
-			return NEXT_NOW;
-		if (!b.len)
-			return hungry ? NEXT_LATER : NEXT_WAIT;
-
-		if (!socksplice_soend_trylock(s->dst)) {
-			batch_free(&b);
-			return NEXT_LATER;
-		}
-		s->sent = sink_send(s, &b, &err, &hungry);
-		release_sock(s->dst);
-		full = s->sent < b.len;
-		left -= min(left, s->sent);
-		batch_free(&b);
+		end = socksplice_soend_get(s->src);
+		if (end && end->out == s && test_bit(SOSPLICE_RUNNING, &s->flags))
+			next = mover_round(s, &left);
+		else
+			next = NEXT_WAIT;
+		release_sock(s->src);
 		cond_resched();
-	}
+	} while (next == NEXT_ROUND);
+	return next;
 }
 
 /* The source has been freed; the sink forgets the splice. False if it is busy. */
@@ -452,11 +491,11 @@ static enum mover_next mover_run(struct sosplice *s)
 	enum mover_next next = NEXT_WAIT;
 	u64 start;
 
-	/* Who has the lock ends the splice, and queues us again. */
-	if (!test_bit(SOSPLICE_ENDED, &s->flags) && mutex_trylock(&s->lock)) {
+	if (test_and_clear_bit(SOSPLICE_SOURCE_GONE, &s->flags))
+		socksplice_sosplice_end_orphan(s);
+	if (!test_bit(SOSPLICE_ENDED, &s->flags)) {
 		start = ktime_get_ns();
 		next = mover_rounds(s);
-		mutex_unlock(&s->lock);
 		socksplice_budget_charge(s->user, ktime_get_ns() - start);
 	}
 	if (test_bit(SOSPLICE_ENDED, &s->flags))
@@ -477,6 +516,7 @@ static void mover_work(struct work_struct *work)
 	}
 	switch (mover_run(s)) {
 	case NEXT_NOW:
+	case NEXT_ROUND:
 		socksplice_mover_queue(s);
 		break;
 	case NEXT_LATER:

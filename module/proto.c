@@ -211,8 +211,7 @@ static int proto_setsockopt(struct sock *sk, int level, int optname,
 	return ret;
 }
 
-/* No ULP, as far as the application can tell; similar to do_tcp_getsockopt(). */
-static int getsockopt_ulp(char __user *optval, int __user *optlen)
+int socksplice_proto_getsockopt_ulp(char __user *optval, int __user *optlen)
 {
 	int len;
 
@@ -282,7 +281,7 @@ static int proto_getsockopt(struct sock *sk, int level, int optname,
 	socksplice_enter();
 	held = try_module_get(THIS_MODULE);
 	if (level == SOL_TCP && optname == TCP_ULP && socksplice_chan_get(sk))
-		ret = getsockopt_ulp(optval, optlen);
+		ret = socksplice_proto_getsockopt_ulp(optval, optlen);
 #ifdef CONFIG_MMU
 	else if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE)
 		ret = getsockopt_zerocopy(sk, optval, optlen);

@@ -2,9 +2,11 @@
 /*
  * The hooks of a socket at an end of a splice.
  *
- * While it has a splice, three of its callbacks, its struct proto and its struct
- * proto_ops are ours:
- *   - arriving data wakes the mover, not the reader; space and state wake both;
+ * While it has a splice, four of its callbacks, sk_user_data, its struct proto and its
+ * struct proto_ops are ours:
+ *   - arriving data wakes the mover, not the reader; space, state and errors wake both;
+ *   - sk_user_data says to others in the kernel (KCM, sunrpc) that the callbacks have an
+ *     owner; none of its flag bits is set, so TCP and BPF take it for nothing of theirs;
  *   - recvmsg and splice(2) wait for the splice to end, poll shows nothing to read;
  *   - close and disconnect end the splices.
  * When its last splice has ended, all are the kernel's again but for a struct proto
@@ -16,9 +18,11 @@
  * slot's reference and, once that is gone, by socksplice_inflight_drain(), which
  * waits for who has loaded a pointer but not called it.
  */
+#include <linux/fdtable.h>
 #include <linux/module.h>
 #include <linux/poll.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/task.h>
 #include <linux/slab.h>
 #include <asm/syscall.h>
 #include <asm/unistd.h>
@@ -45,6 +49,7 @@ static struct {
 	void (*data_ready)(struct sock *sk);
 	void (*state_change)(struct sock *sk);
 	void (*write_space)(struct sock *sk);
+	void (*error_report)(struct sock *sk);
 } plain;
 
 static LIST_HEAD(soends);
@@ -91,6 +96,16 @@ static void soend_write_space(struct sock *sk)
 	plain.write_space(sk);
 	if (end && end->in && sk_stream_is_writeable(sk))
 		socksplice_mover_queue(end->in);
+}
+
+/* IP_RECVERR: sk_err without a change of state. */
+static void soend_error_report(struct sock *sk)
+{
+	struct soend *end = socksplice_soend_get(sk);
+
+	plain.error_report(sk);
+	if (end)
+		queue_both(end);
 }
 
 /* The socket's spinlock is held; it is still owned. */
@@ -205,20 +220,44 @@ static ssize_t hooked_splice_read(struct socket *sock, loff_t *ppos,
 	return ret;
 }
 
+void socksplice_soend_err_out(struct soend *end)
+{
+	sock_owned_by_me(end->sk);
+	WRITE_ONCE(end->err_moves, end->err_moves + 1);
+	smp_wmb();	/* before it goes from sk_err; pairs with hooked_poll() */
+}
+
+void socksplice_soend_err_back(struct soend *end)
+{
+	sock_owned_by_me(end->sk);
+	smp_store_release(&end->err_moves, end->err_moves + 1);
+}
+
 /* tcp_poll() looks at the receive queue, where the mover leaves what the sink has no
  * room for; and at an end of stream that the splice has yet to reach.
  */
 static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *wait)
 {
+	unsigned int moves = 0;
 	struct soend *end;
 	__poll_t mask;
 
 	socksplice_enter();
-	mask = tcp_poll(file, sock, wait);	/* enqueues first, then looks */
 	rcu_read_lock();
+	end = socksplice_soend_get_rcu(sock->sk);
+	if (end)
+		moves = smp_load_acquire(&end->err_moves);	/* see err_back */
+	rcu_read_unlock();
+
+	mask = tcp_poll(file, sock, wait);	/* enqueues first, then looks; may sleep */
+
+	rcu_read_lock();
+	smp_rmb();	/* sk_err before err_moves: see err_out */
 	end = socksplice_soend_get_rcu(sock->sk);
 	if (end && READ_ONCE(end->out))
 		mask &= ~(EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLHUP);
+	if (end && (moves & 1 || moves != READ_ONCE(end->err_moves)))
+		mask |= EPOLLERR;
 	rcu_read_unlock();
 	socksplice_leave();
 	return mask;
@@ -287,6 +326,8 @@ static int soend_setsockopt(struct sock *sk, int level, int optname,
 	    (level == SOL_IPV6 && optname == IPV6_ADDRFORM)) {
 		lock_sock(sk);
 		end = socksplice_soend_get(sk);
+		if (end)
+			socksplice_sosplice_tidy(sk, end);
 		if (end && (end->out || end->in))
 			ret = -EBUSY;
 		else if (end)
@@ -310,9 +351,8 @@ static int soend_getsockopt(struct sock *sk, int level, int optname,
 
 	socksplice_enter();
 	held = try_module_get(THIS_MODULE);
-	if (level == SOL_TCP && optname == TCP_ULP) {
-		/* No ULP, as far as the application can tell. */
-		ret = put_user(0, optlen);
+	if (level == SOL_TCP && optname == TCP_ULP && socksplice_soend_get(sk)) {
+		ret = socksplice_proto_getsockopt_ulp(optval, optlen);
 		goto out;
 	}
 	if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE) {
@@ -335,36 +375,81 @@ static int family_of(const struct sock *sk)
 	       sk->sk_prot == &resting_prot[V6] ? V6 : V4;
 }
 
-static void hook(struct sock *sk, struct soend *end)
+/* Nothing in the kernel reads this socket, or has redirected it otherwise. Final under
+ * sk_callback_lock.
+ */
+static bool is_plain(const struct sock *sk)
+{
+	const struct proto_ops *ops = sk->sk_socket->ops;
+
+	return !READ_ONCE(sk->sk_user_data) && sk->sk_data_ready == plain.data_ready &&
+	       sk->sk_state_change == plain.state_change &&
+	       sk->sk_write_space == plain.write_space &&
+	       sk->sk_error_report == plain.error_report &&
+	       ops && (ops == base_ops[V4] || ops == base_ops[V6]);
+}
+
+static bool is_ours(const struct sock *sk, const struct soend *end)
+{
+	return READ_ONCE(sk->sk_user_data) == end && sk->sk_data_ready == soend_data_ready &&
+	       sk->sk_state_change == soend_state_change &&
+	       sk->sk_write_space == soend_write_space &&
+	       sk->sk_error_report == soend_error_report;
+}
+
+/* False if somebody else came first. */
+static bool hook(struct sock *sk, struct soend *end)
 {
 	struct socket *sock = sk->sk_socket;
 	const int f = family_of(sk);
+	bool plain_sk;
 
-	end->hooked = true;
 	write_lock_bh(&sk->sk_callback_lock);
-	WRITE_ONCE(sk->sk_data_ready, soend_data_ready);
-	WRITE_ONCE(sk->sk_state_change, soend_state_change);
-	WRITE_ONCE(sk->sk_write_space, soend_write_space);
+	plain_sk = is_plain(sk);
+	if (plain_sk) {
+		rcu_assign_sk_user_data(sk, end);
+		WRITE_ONCE(sk->sk_data_ready, soend_data_ready);
+		WRITE_ONCE(sk->sk_state_change, soend_state_change);
+		WRITE_ONCE(sk->sk_write_space, soend_write_space);
+		WRITE_ONCE(sk->sk_error_report, soend_error_report);
+	}
 	write_unlock_bh(&sk->sk_callback_lock);
+	if (!plain_sk)
+		return false;
+	end->hooked = true;
 	WRITE_ONCE(sk->sk_prot, &hooked_prot[f]);
 	/* A v4-mapped socket has the ops of its family, not of its struct proto. */
 	WRITE_ONCE(sock->ops, &our_ops[sock->ops == base_ops[V6] ? V6 : V4]);
+	return true;
 }
 
 /* Only what is still ours, not what somebody else has put there since. */
 static void unhook(struct sock *sk, struct soend *end)
 {
 	struct socket *sock = sk->sk_socket;	/* NULL once it is closed */
+	bool ours;
 
 	end->hooked = false;
 	write_lock_bh(&sk->sk_callback_lock);
+	ours = is_ours(sk, end);
 	if (sk->sk_data_ready == soend_data_ready)
 		WRITE_ONCE(sk->sk_data_ready, plain.data_ready);
 	if (sk->sk_state_change == soend_state_change)
 		WRITE_ONCE(sk->sk_state_change, plain.state_change);
 	if (sk->sk_write_space == soend_write_space)
 		WRITE_ONCE(sk->sk_write_space, plain.write_space);
+	if (sk->sk_error_report == soend_error_report)
+		WRITE_ONCE(sk->sk_error_report, plain.error_report);
+	if (READ_ONCE(sk->sk_user_data) == end)
+		rcu_assign_sk_user_data(sk, NULL);
 	write_unlock_bh(&sk->sk_callback_lock);
+	/* Who does not ask sk_user_data (iSCSI) may have kept ours, to put them back at
+	 * any time: our text has to stay.
+	 */
+	if (!ours) {
+		__module_get(THIS_MODULE);
+		pr_warn_once("a spliced socket was taken over by something in the kernel: the module cannot be unloaded any more\n");
+	}
 	if (sock && sock->ops == &our_ops[V6])
 		WRITE_ONCE(sock->ops, base_ops[V6]);
 	else if (sock && sock->ops == &our_ops[V4])
@@ -380,9 +465,8 @@ void socksplice_soend_update(struct sock *sk, struct soend *end)
 	const bool want = end->out || end->in;
 
 	sock_owned_by_me(sk);
-	if (want && !end->hooked)
-		hook(sk, end);
-	else if (!want && end->hooked)
+	WARN_ON_ONCE(want && !end->hooked);
+	if (!want && end->hooked)
 		unhook(sk, end);
 
 	/* TCP tells of what arrives only from the mark on. */
@@ -413,12 +497,14 @@ static void restore_prot(struct sock *sk)
 }
 
 /* tcp_cleanup_ulp(), in softirq too: the core clears the slot's ops and drops the
- * module reference. The splices have ended when the socket was closed.
+ * module reference. The splices have ended when the socket was closed, unless it was by
+ * somebody who has replaced our struct proto.
  */
 static void ulp_release(struct sock *sk)
 {
 	struct soend *end = socksplice_soend_get(sk);
 
+	socksplice_sosplice_abandon(end);
 	if (end->hooked)
 		unhook(sk, end);
 	restore_prot(sk);
@@ -442,17 +528,6 @@ void socksplice_soend_detach(struct sock *sk)
 	module_put(THIS_MODULE);
 }
 
-/* Nothing in the kernel reads this socket, or has redirected it otherwise. */
-static bool is_plain(const struct sock *sk)
-{
-	const struct proto_ops *ops = sk->sk_socket->ops;
-
-	return !sk->sk_user_data && sk->sk_data_ready == plain.data_ready &&
-	       sk->sk_state_change == plain.state_change &&
-	       sk->sk_write_space == plain.write_space &&
-	       ops && (ops == base_ops[V4] || ops == base_ops[V6]);
-}
-
 int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
@@ -464,11 +539,11 @@ int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 	if (sk->sk_state == TCP_CLOSE || !sk->sk_socket)
 		return -ENOTCONN;
 	if (end && end->hooked)
-		return 0;
+		return is_ours(sk, end) ? 0 : -EINVAL;
 	if (!is_plain(sk))
 		return -EINVAL;
 	if (end)
-		return 0;
+		return hook(sk, end) ? 0 : -EINVAL;
 	if (icsk->icsk_ulp_ops || sk_is_mptcp(sk) || tcp_sk(sk)->repair ||
 	    !socksplice_proto_known(sk->sk_prot))
 		return -EINVAL;
@@ -484,14 +559,44 @@ int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 	rcu_assign_pointer(icsk->icsk_ulp_data, end);
 	smp_store_release(&icsk->icsk_ulp_ops, &socksplice_soend_ulp);
 	WRITE_ONCE(sk->sk_prot, &resting_prot[family_of(sk)]);
-	return 0;
+	/* If not, it rests. */
+	return hook(sk, end) ? 0 : -EINVAL;
 }
 
-/* Whether the task, which sleeps on a TCP socket, called to read. */
-static bool is_reader(struct task_struct *task)
+/* Whether the first argument of the task's system call is the socket: 1, 0, or -EAGAIN
+ * if somebody is at the task just now. The descriptor may be another file's since the
+ * task came to sleep; hook_restart() could not send it here again either.
+ */
+static int calls_on(struct task_struct *task, const struct file *file)
+{
+	const struct fdtable *fdt;
+	unsigned long args[6];
+	int same = 0;
+
+	syscall_get_arguments(task, task_pt_regs(task), args);
+	/* Keeps task->files. Tried, as who has it may be interrupted by a wake-up that
+	 * waits for the queue's lock, which we have.
+	 */
+	if (!spin_trylock(&task->alloc_lock))
+		return -EAGAIN;
+	rcu_read_lock();
+	if (task->files) {
+		fdt = files_fdtable(task->files);
+		same = (unsigned int)args[0] < fdt->max_fds &&
+		       rcu_access_pointer(fdt->fd[(unsigned int)args[0]]) == file;
+	}
+	rcu_read_unlock();
+	spin_unlock(&task->alloc_lock);
+	return same;
+}
+
+/* Whether the task, which sleeps on a TCP socket, called to read: 1, 0 or -EAGAIN. Who
+ * waits for room sleeps in the same way, and by splice(2) in the same system call.
+ */
+static int is_reader(struct task_struct *task, const struct file *file)
 {
 	if (task->flags & (PF_KTHREAD | PF_IO_WORKER))
-		return false;
+		return 0;
 	switch (syscall_get_nr(task, task_pt_regs(task))) {
 	case __NR_read:
 	case __NR_readv:
@@ -499,10 +604,11 @@ static bool is_reader(struct task_struct *task)
 	case __NR_recvfrom:
 	case __NR_recvmsg:
 	case __NR_recvmmsg:
+		return 1;
 	case __NR_splice:
-		return true;
+		return calls_on(task, file);
 	default:
-		return false;
+		return 0;
 	}
 }
 
@@ -514,20 +620,26 @@ bool socksplice_soend_expel(struct sock *sk)
 	unsigned long flags;
 
 	sock_owned_by_me(sk);
-	if (!rcu_access_pointer(sk->sk_wq) || !wq_has_sleeper(wq))
+	if (!rcu_access_pointer(sk->sk_wq) || !sk->sk_socket || !wq_has_sleeper(wq))
 		return false;
 	spin_lock_irqsave(&wq->lock, flags);
 	list_for_each_entry(entry, &wq->head, entry) {
 		struct task_struct *task = entry->private;
+		int reads;
 
-		if (entry->func != woken_wake_function || !is_reader(task))
+		if (entry->func != woken_wake_function)
+			continue;
+		reads = is_reader(task, sk->sk_socket->file);
+		if (!reads)
+			continue;
+		found = true;
+		if (reads < 0)
 			continue;
 		/* As for task_work with TWA_SIGNAL: it leaves its system call and
 		 * enters it again.
 		 */
 		set_tsk_thread_flag(task, TIF_NOTIFY_SIGNAL);
 		wake_up_process(task);
-		found = true;
 	}
 	spin_unlock_irqrestore(&wq->lock, flags);
 	return found;
@@ -538,10 +650,10 @@ void socksplice_soend_wake(struct sock *sk)
 	sock_owned_by_me(sk);
 	if (!rcu_access_pointer(sk->sk_wq))
 		return;
+	/* Whatever they wait for: our poll has hidden the end of the stream, too. */
+	wake_up_interruptible_all(sk_sleep(sk));
 	if (!skb_queue_empty(&sk->sk_receive_queue) || sk->sk_shutdown & RCV_SHUTDOWN)
-		plain.data_ready(sk);
-	else
-		wake_up_interruptible_all(sk_sleep(sk));
+		plain.data_ready(sk);	/* SIGIO */
 }
 
 struct tcp_ulp_ops socksplice_soend_ulp = {
@@ -671,6 +783,7 @@ int socksplice_soend_init(void)
 	plain.data_ready = sock->sk->sk_data_ready;
 	plain.state_change = sock->sk->sk_state_change;
 	plain.write_space = sock->sk->sk_write_space;
+	plain.error_report = sock->sk->sk_error_report;
 	make_ops(V4, sock->ops);
 	sock_release(sock);
 	/* IPv6 may be switched off; its ops are not exported everywhere. */

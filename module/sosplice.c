@@ -13,6 +13,8 @@
 #include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/delay.h>
+#include <linux/memcontrol.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/net.h>
 #include <linux/sched/signal.h>
@@ -24,6 +26,8 @@
 #include "sosplice.h"
 #include "stats.h"
 #include "trace.h"
+
+#define START_WAIT	HZ	/* jiffies */
 
 bool socksplice_sosplice_enabled;
 bool socksplice_sosplice_unprivileged = true;
@@ -46,7 +50,9 @@ void socksplice_sosplice_put(struct sosplice *s)
 	sock_put(s->src);
 	sock_put(s->dst);
 	socksplice_budget_put(s->user);
-	mutex_destroy(&s->lock);
+	mem_cgroup_put(s->memcg);
+	if (s->frag.page)
+		put_page(s->frag.page);
 	kfree(s);
 	atomic_dec(&sosplices_held);
 }
@@ -87,21 +93,34 @@ int socksplice_sosplices_walk(u64 *last, int (*fn)(struct sosplice *s, void *arg
 	return err;
 }
 
+/* Nobody finds it any more but its sink, and who splices into that finds it ended. */
+static void retire(struct sosplice *s)
+{
+	set_bit(SOSPLICE_ENDED, &s->flags);
+	list_out(s);
+	socksplice_loop_forget(s);
+	socksplice_mover_stop_tick(s);
+}
+
+/* Drops the source's reference. */
+static void bury(struct sosplice *s, int err)
+{
+	socksplice_stat_inc(SOCKSPLICE_STAT_so_splices_ended);
+	trace_so_splice_end(s->src, s->dst, s->moved, err);
+	socksplice_mover_queue(s);	/* for the sink */
+	socksplice_sosplice_put(s);
+}
+
 void socksplice_sosplice_end(struct sosplice *s, int err)
 {
 	struct sock *sk = s->src;
 	struct soend *end = socksplice_soend_get(sk);
 
 	sock_owned_by_me(sk);
-	lockdep_assert_held(&s->lock);
 	if (WARN_ON_ONCE(!end || end->out != s))
 		return;
 
-	socksplice_mover_settle(s);
-	set_bit(SOSPLICE_ENDED, &s->flags);
-	list_out(s);
-	socksplice_loop_forget(s);
-	socksplice_mover_stop_tick(s);
+	retire(s);
 	WRITE_ONCE(end->out, NULL);
 	socksplice_soend_update(sk, end);
 
@@ -111,34 +130,58 @@ void socksplice_sosplice_end(struct sosplice *s, int err)
 		sk_error_report(sk);
 	}
 	socksplice_soend_wake(sk);
-	socksplice_stat_inc(SOCKSPLICE_STAT_so_splices_ended);
-	trace_so_splice_end(sk, s->dst, s->moved, err);
+	bury(s, err);
+}
 
-	socksplice_mover_queue(s);	/* for the sink */
-	socksplice_sosplice_put(s);	/* end->out's */
+void socksplice_sosplice_end_orphan(struct sosplice *s)
+{
+	retire(s);
+	bury(s, 0);
+}
+
+static void leave_as_sink(struct soend *end)
+{
+	struct sosplice *s = end->in;
+
+	if (!s)
+		return;
+	WRITE_ONCE(end->in, NULL);
+	set_bit(SOSPLICE_SINK_GONE, &s->flags);
+	socksplice_mover_queue(s);
+	socksplice_sosplice_put(s);
 }
 
 void socksplice_sosplice_leave(struct sock *sk, struct soend *end)
 {
-	struct sosplice *s;
-
-	s = end->in;
-	if (s) {
-		WRITE_ONCE(end->in, NULL);
-		set_bit(SOSPLICE_SINK_GONE, &s->flags);
-		socksplice_mover_queue(s);
-		socksplice_sosplice_put(s);
-	}
-	s = end->out;
-	if (s) {
-		mutex_lock(&s->lock);
-		/* The lock outlives the splice's references in here. */
-		refcount_inc(&s->ref);
-		socksplice_sosplice_end(s, 0);
-		mutex_unlock(&s->lock);
-		socksplice_sosplice_put(s);
-	}
+	sock_owned_by_me(sk);
+	leave_as_sink(end);
+	if (end->out)
+		socksplice_sosplice_end(end->out, 0);
 	socksplice_soend_update(sk, end);
+}
+
+void socksplice_sosplice_abandon(struct soend *end)
+{
+	struct sosplice *s = end->out;
+
+	leave_as_sink(end);
+	if (!s)
+		return;
+	WRITE_ONCE(end->out, NULL);
+	set_bit(SOSPLICE_SOURCE_GONE, &s->flags);
+	socksplice_mover_queue(s);
+}
+
+void socksplice_sosplice_tidy(struct sock *sk, struct soend *end)
+{
+	struct sosplice *s = end->in;
+
+	sock_owned_by_me(sk);
+	if (!s || !test_bit(SOSPLICE_ENDED, &s->flags))
+		return;
+	WRITE_ONCE(end->in, NULL);
+	socksplice_soend_update(sk, end);
+	socksplice_sosplice_put(s);
 }
 
 static int unsplice(struct sock *sk)
@@ -149,17 +192,10 @@ static int unsplice(struct sock *sk)
 	lock_sock(sk);
 	end = socksplice_soend_get(sk);
 	s = end ? end->out : NULL;
-	if (!s) {
-		release_sock(sk);
-		return -ENOTCONN;
-	}
-	refcount_inc(&s->ref);
-	mutex_lock(&s->lock);
-	socksplice_sosplice_end(s, 0);
-	mutex_unlock(&s->lock);
+	if (s)
+		socksplice_sosplice_end(s, 0);
 	release_sock(sk);
-	socksplice_sosplice_put(s);
-	return 0;
+	return s ? 0 : -ENOTCONN;
 }
 
 static bool may_splice(void)
@@ -216,7 +252,7 @@ static struct sosplice *sosplice_alloc(struct sock *src, struct sock *dst, s64 m
 	s->last = jiffies;
 	s->start = ktime_get_ns();
 	refcount_set(&s->ref, 1);
-	mutex_init(&s->lock);
+	s->memcg = get_mem_cgroup_from_mm(current->mm);
 	INIT_LIST_HEAD(&s->list);
 	INIT_HLIST_NODE(&s->loop_node);
 	socksplice_mover_prepare(s);
@@ -238,7 +274,6 @@ static int take_source(struct sosplice *s, struct soend **spare)
 		return -EBUSY;
 	refcount_inc(&s->ref);
 	WRITE_ONCE(end->out, s);
-	WRITE_ONCE(end->moved, 0);
 	list_in(s);
 	socksplice_stat_inc(SOCKSPLICE_STAT_so_splices_made);
 	socksplice_soend_update(sk, end);
@@ -292,29 +327,33 @@ static void undo(struct sosplice *s)
 
 	lock_sock(s->src);
 	end = socksplice_soend_get(s->src);
-	if (end && end->out == s) {
-		mutex_lock(&s->lock);
+	if (end && end->out == s)
 		socksplice_sosplice_end(s, 0);
-		mutex_unlock(&s->lock);
-	}
 	release_sock(s->src);
 }
 
-/* Has those leave who read by TCP's own function, and starts the mover. */
+/* Has those leave who read by TCP's own function, and starts the mover. It sees to those
+ * that take longer, before it moves anything.
+ */
 static int start(struct sosplice *s)
 {
+	const unsigned long until = jiffies + START_WAIT;
 	struct sock *sk = s->src;
-	bool left;
+	struct soend *end;
+	bool go;
 
 	for (;;) {
 		lock_sock(sk);
-		left = !socksplice_soend_expel(sk);
-		if (left) {
+		go = !socksplice_soend_expel(sk) || time_after(jiffies, until);
+		if (go) {
+			end = socksplice_soend_get(sk);
+			if (end && end->out == s)
+				WRITE_ONCE(end->moved, 0);
 			set_bit(SOSPLICE_RUNNING, &s->flags);
 			socksplice_mover_queue(s);
 		}
 		release_sock(sk);
-		if (left)
+		if (go)
 			return 0;
 		if (signal_pending(current))
 			return -EINTR;

@@ -16,15 +16,15 @@
  *     whoever ends it does so soon after one of them is closed.
  *   - Each attached soend holds the module.
  *
- * Locks: a socket's lock, then sosplice->lock. No one waits for a socket's lock with
- * sosplice->lock held, and no one has two sockets' locks: the mover tries them, one
- * at a time, and comes back when their owner has left (proto.release_cb).
+ * Locks: that of a socket. Only the mover has two, the source's and the sink's, and it
+ * waits for neither: it tries, and comes back when their owner has left
+ * (proto.release_cb).
  */
 #ifndef SOCKSPLICE_SOSPLICE_H
 #define SOCKSPLICE_SOSPLICE_H
 
 #include <linux/list.h>
-#include <linux/mutex.h>
+#include <linux/mm_types.h>
 #include <linux/refcount.h>
 #include <linux/types.h>
 #include <linux/uidgid.h>
@@ -35,8 +35,9 @@
 /* Bits of sosplice->flags; set_bit, test_bit. */
 enum sosplice_flag {
 	SOSPLICE_RUNNING,	/* set up: the mover may move */
-	SOSPLICE_ENDED,		/* its source is free again; under both its locks */
+	SOSPLICE_ENDED,		/* its source is free again; the source's lock */
 	SOSPLICE_SINK_GONE,	/* its sink was closed */
+	SOSPLICE_SOURCE_GONE,	/* its source was destroyed; holds soend->out's reference */
 	SOSPLICE_DROP,		/* the administrator wants it ended */
 	SOSPLICE_TRACED,	/* loop.c has looked; the mover only */
 };
@@ -56,16 +57,15 @@ struct sosplice {
 	u64 max;			/* bytes, 0: no limit */
 	unsigned long idle;		/* jiffies, 0: for ever */
 	struct budget_user *user;	/* who pays */
+	struct mem_cgroup *memcg;	/* who pays for copies; held, may be NULL */
 	kuid_t uid;
 	u64 start;			/* ktime_get_ns() of the setsockopt() */
 	u64 order;			/* of the list of all; sosplices_lock */
 
-	/* A round of the mover, or the end. */
-	struct mutex lock;
-	u32 sent;			/* given to the sink, not yet taken from the source; lock */
-	u32 seq;			/* where in the source's stream those begin; lock */
-	u64 moved;			/* lock and the source's lock; read without */
-	unsigned long last;		/* jiffies, of the last move; lock */
+	/* The source's lock. */
+	u64 moved;			/* read without */
+	unsigned long last;		/* jiffies, of the last move */
+	struct page_frag frag;		/* one page for what has to be copied */
 
 	unsigned int backoff;		/* jiffies, until it tries again; the mover only */
 
@@ -87,6 +87,7 @@ struct soend {
 	bool lowat_hidden;		/* a source's SO_RCVLOWAT is kept here instead */
 	int rcvlowat;
 	int err;			/* what the last splice left in sk_err, or 0 */
+	unsigned int err_moves;		/* odd: the mover has it just now; read without */
 	bool wanted;			/* a mover waits for the socket's lock; its spinlock */
 	u64 moved;			/* by the last splice; read without the lock */
 
@@ -126,25 +127,32 @@ static inline struct soend *socksplice_soend_get_rcu(const struct sock *sk)
 int socksplice_soend_init(void);
 void socksplice_soend_exit(void);
 
-/* Attaches *@spare and sets it to NULL, if the socket has no end yet. 0, or
+/* Hooks the socket, and attaches *@spare and sets it to NULL if it has no end yet. Its
+ * caller gives it a splice, or calls update. 0, or
  * -EOPNOTSUPP for a listener, -ENOTCONN, -EINVAL for what cannot be spliced (kTLS,
  * MPTCP, a sockmap's, a socket that something in the kernel reads or repairs).
  */
 int socksplice_soend_claim(struct sock *sk, struct soend **spare);
 
-/* Hooks the socket, or gives it its own functions again, as its splices want. */
+/* Gives the socket its own functions again once it has no splice. */
 void socksplice_soend_update(struct sock *sk, struct soend *end);
 
 /* Takes the end off a socket that has no splice. */
 void socksplice_soend_detach(struct sock *sk);
 
 /* Sends tasks that sleep in TCP's own recvmsg out of it, to call ours instead. True
- * if there were some: they are on their way.
+ * if there were some: they are on their way. Also if one could not be looked at just now.
  */
 bool socksplice_soend_expel(struct sock *sk);
 
-/* Wakes who waits for the socket to be readable. */
+/* Wakes all who wait for anything on a source that is free again. */
 void socksplice_soend_wake(struct sock *sk);
+
+/* Around the time for which the mover has the error of another splice out of sk_err, to
+ * send: poll sees the error all the same.
+ */
+void socksplice_soend_err_out(struct soend *end);
+void socksplice_soend_err_back(struct soend *end);
 
 /* As lock_sock(), without waiting: false where the socket is owned, and then @end's
  * works are queued once it no longer is.
@@ -172,15 +180,26 @@ int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us);
 /* Bytes that the splice has moved, or the last one has. */
 u64 socksplice_sosplice_moved(const struct sock *sk);
 
-/* Ends @s, whose source the caller has locked, and whose lock it holds. @err, if not
- * 0, is left in SO_ERROR of the source. The sink is seen to by the mover.
+/* Ends @s, whose source the caller has locked. @err, if not 0, is left in SO_ERROR of the
+ * source. The sink is seen to by the mover. Drops soend->out's reference.
  */
 void socksplice_sosplice_end(struct sosplice *s, int err);
+
+/* The same where there is no source any more: SOSPLICE_SOURCE_GONE. The mover only. */
+void socksplice_sosplice_end_orphan(struct sosplice *s);
 
 /* Ends what the socket, which is locked and about to be closed or disconnected, is an
  * end of.
  */
 void socksplice_sosplice_leave(struct sock *sk, struct soend *end);
+
+/* Takes its splices from the end of a socket that is being destroyed, and leaves them to
+ * the mover. Any context.
+ */
+void socksplice_sosplice_abandon(struct soend *end);
+
+/* Has a sink, which is locked, forget a splice that has ended. */
+void socksplice_sosplice_tidy(struct sock *sk, struct soend *end);
 
 void socksplice_sosplice_put(struct sosplice *s);
 unsigned int socksplice_sosplices_live(void);
@@ -200,8 +219,6 @@ void socksplice_mover_prepare(struct sosplice *s);
 /* Has the mover look at @s, which somebody holds. Any context. */
 void socksplice_mover_queue(struct sosplice *s);
 
-/* Takes from the source what the sink has got. Both locks of @s are held. */
-void socksplice_mover_settle(struct sosplice *s);
 void socksplice_mover_stop_tick(struct sosplice *s);
 
 /* loop.c */
