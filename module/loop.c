@@ -9,17 +9,24 @@
  * can carry bytes only once each of its splices has moved some, and the last one to
  * do so finds all others on the table. Who hides a loop by rewriting sequence numbers
  * (TCP_REPAIR, which takes privilege) is still bound by budget.c.
+ *
+ * The table is everybody's, under one lock, and what it is sorted by is chosen by peers:
+ * its hash has a secret, and a walk gives up, and says that there is a loop, after as many
+ * splices as honest ones do not come to.
  */
-#include <linux/hash.h>
 #include <linux/hashtable.h>
+#include <linux/jhash.h>
+#include <linux/random.h>
 #include <linux/spinlock.h>
 #include <net/tcp.h>
 
 #include "sosplice.h"
 
 #define LOOP_HOPS_MAX	128	/* a longer chain is taken for a loop */
+#define LOOP_VISITS_MAX	4096	/* splices looked at; more, too */
 
-static DEFINE_HASHTABLE(sources, 10);	/* sosplices by src_id.irs */
+static DEFINE_HASHTABLE(sources, 12);	/* sosplices by hash_of(src_id.irs) */
+static u32 seed;			/* constant after init */
 static DEFINE_SPINLOCK(loop_lock);
 
 /* What an established connection counts from: its own initial sequence number is
@@ -39,32 +46,43 @@ static bool is_iss(const struct loop_ident *id, u32 seq)
 	return seq == id->iss || seq == id->iss - 1;
 }
 
-/* The splice whose source is the peer of @s's sink. */
-static struct sosplice *next_of(const struct sosplice *s)
+static u32 hash_of(u32 irs)
+{
+	return jhash_1word(irs, seed);
+}
+
+/* The splice whose source is the peer of @s's sink, or NULL. Takes what it looks at from
+ * *@visits; 0 left: it may have missed it.
+ */
+static struct sosplice *next_of(const struct sosplice *s, unsigned int *visits)
 {
 	struct sosplice *n;
 	u32 i;
 
+	lockdep_assert_held(&loop_lock);
 	for (i = 0; i < 2; i++)
-		hash_for_each_possible(sources, n, loop_node, s->dst_id.iss - i)
+		hash_for_each_possible(sources, n, loop_node, hash_of(s->dst_id.iss - i)) {
 			if (is_iss(&s->dst_id, n->src_id.irs) &&
 			    is_iss(&n->src_id, s->dst_id.irs))
 				return n;
+			if (!--*visits)
+				return NULL;
+		}
 	return NULL;
 }
 
 bool socksplice_loop_closes(struct sosplice *s)
 {
+	unsigned int hops, visits = LOOP_VISITS_MAX;
 	const struct sosplice *n = s;
-	unsigned int hops;
 	bool loop = true;
 
 	spin_lock(&loop_lock);
-	hash_add(sources, &s->loop_node, s->src_id.irs);
+	hash_add(sources, &s->loop_node, hash_of(s->src_id.irs));
 	for (hops = 0; hops < LOOP_HOPS_MAX; hops++) {
-		n = next_of(n);
+		n = next_of(n, &visits);
 		if (!n)
-			loop = false;
+			loop = !visits;
 		if (!n || n == s)
 			break;
 	}
@@ -77,4 +95,9 @@ void socksplice_loop_forget(struct sosplice *s)
 	spin_lock(&loop_lock);
 	hash_del(&s->loop_node);
 	spin_unlock(&loop_lock);
+}
+
+void socksplice_loop_init(void)
+{
+	seed = get_random_u32();
 }

@@ -460,6 +460,7 @@ int socksplice_sosplice_init(void)
 {
 	int err = socksplice_soend_init();
 
+	socksplice_loop_init();
 	return err ? : socksplice_mover_init();
 }
 

@@ -223,9 +223,13 @@ void socksplice_mover_stop_tick(struct sosplice *s);
 
 /* loop.c */
 
+void socksplice_loop_init(void);
+
 void socksplice_loop_ident(const struct sock *sk, struct loop_ident *id);
 
-/* Puts @s on the table, once. True if what it moves comes back to it. */
+/* Puts @s on the table, once. True if what it moves comes back to it, or if that would
+ * take too long to find out.
+ */
 bool socksplice_loop_closes(struct sosplice *s);
 void socksplice_loop_forget(struct sosplice *s);
 
