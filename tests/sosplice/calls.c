@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /* What setsockopt and getsockopt answer, and that a refusal changes nothing. */
+#include <linux/bpf.h>
+#include <linux/kcm.h>
 #include <netinet/tcp.h>
 #include <sched.h>
+#include <sys/syscall.h>
 
 #include "sosplice.h"
 
@@ -173,6 +176,88 @@ static void einval_ktls(void)
 	still_plain(&r);
 }
 
+static int load_filter(void)
+{
+	struct bpf_insn prog[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	union bpf_attr attr = {
+		.prog_type = BPF_PROG_TYPE_SOCKET_FILTER,
+		.insns = (uintptr_t)prog,
+		.insn_cnt = 2,
+		.license = (uintptr_t)"GPL",
+	};
+	int fd = syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof(attr));
+
+	check(fd >= 0, "%s", strerror(errno));
+	return fd;
+}
+
+/* Who reads sockets in the kernel does not take a spliced one, and may have it afterwards;
+ * then it cannot be spliced.
+ */
+static void einval_kcm(void)
+{
+	int kcm = socket(AF_KCM, SOCK_DGRAM, KCMPROTO_CONNECTED), filter;
+	struct kcm_attach a;
+	struct relay r;
+
+	if (kcm < 0) {
+		printf("# no KCM here\n");
+		return;
+	}
+	filter = load_filter();
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	a = (struct kcm_attach){ .fd = r.p, .bpf_fd = filter };
+	check(ioctl(kcm, SIOCKCMATTACH, &a) && errno == EALREADY, "%s", strerror(errno));
+	a.fd = r.q;
+	check(ioctl(kcm, SIOCKCMATTACH, &a) && errno == EALREADY, "%s", strerror(errno));
+	stream_write(r.c, 0, 1000);
+	stream_read(r.s, 0, 1000);
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	a.fd = r.p;
+	check(!ioctl(kcm, SIOCKCMATTACH, &a), "%s", strerror(errno));
+	refused(EINVAL, r.p, r.q, 0, 0, 0);
+	refused(EINVAL, r.q, r.p, 0, 0, 0);
+}
+
+/* There is no ULP to see, and TCP's rules for the length hold. */
+static void ulp_is_hidden(void)
+{
+	socklen_t len = 16;
+	struct relay r;
+	char name[16];
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	check(!getsockopt(r.p, IPPROTO_TCP, TCP_ULP, name, &len) && !len, "%u", len);
+	len = -1;
+	check(getsockopt(r.p, IPPROTO_TCP, TCP_ULP, name, &len) && errno == EINVAL,
+	      "%s", strerror(errno));
+}
+
+/* The end of a splice frees the sink at once for what cannot be beside one. */
+static void sink_is_free_at_once(void)
+{
+	int on = 1, off = -1, i;
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	for (i = 0; i < 50; i++) {
+		splice_on(&r);
+		check(setsockopt(r.q, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) && errno == EBUSY,
+		      "%s", strerror(errno));
+		check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+		check(!setsockopt(r.q, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)),
+		      "%s", strerror(errno));
+		check(!setsockopt(r.q, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off)),
+		      "%s", strerror(errno));
+	}
+	still_plain(&r);
+}
+
 static void in_user_namespace(void)
 {
 	struct relay r;
@@ -314,6 +399,9 @@ const struct sock_case call_cases[] = {
 	{ "EINVAL-values", einval },
 	{ "EFAULT-and-short", efault },
 	{ "EINVAL-kTLS", einval_ktls },
+	{ "EINVAL-KCM", einval_kcm },
+	{ "TCP_ULP-is-hidden", ulp_is_hidden },
+	{ "sink-is-free-at-once", sink_is_free_at_once },
 	{ "EPERM-user-namespace", in_user_namespace },
 	{ "ENOPROTOOPT-off", enoprotoopt_off },
 	{ "EPERM-switch", unprivileged },

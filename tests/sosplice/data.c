@@ -216,6 +216,53 @@ static void reader_waits(void *(*how)(void *), bool before)
 	pthread_join(rd.thread, NULL);
 }
 
+/* A pipe's bytes into a socket. */
+static void *pumping(void *arg)
+{
+	static const char zeros[65536];
+	struct stream *s = arg;
+	ssize_t n;
+	int p[2];
+
+	check(!pipe(p), "%s", strerror(errno));
+	check(write(p[1], zeros, s->len) == (ssize_t)s->len, "%s", strerror(errno));
+	while (s->len) {
+		n = splice(p[0], NULL, s->fd, NULL, s->len, 0);
+		check(n > 0, "%s", strerror(errno));
+		s->len -= n;
+	}
+	return NULL;
+}
+
+/* Who waits in splice(2) for room in the source, to write, is no reader: he neither keeps
+ * the splice from beginning nor from moving and ending, and goes on with his own.
+ */
+static void pump_waits(void)
+{
+	static char buf[65536];
+	struct stream w;
+	struct relay r;
+	uint64_t filled;
+
+	relay_open(&r, AF_INET, AF_INET);
+	set_buf(r.p, 16384, 0);
+	set_buf(r.c, 0, 16384);
+	filled = fill(r.p, 0);
+	w = (struct stream){ .fd = r.p, .len = sizeof(buf) };
+	check(!pthread_create(&w.thread, NULL, pumping, &w), "no thread");
+	sleep_ms(200);		/* if it is not asleep yet, it has less to withstand */
+	splice_fds(r.p, r.q, 0, 0);
+	stream_write(r.c, 0, 5000);
+	stream_read(r.s, 0, 5000);
+	wait_moved(r.p, 5000);
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	splice_fds(r.p, r.q, 0, 300);
+	wait_error(r.p, ETIMEDOUT);
+	stream_read(r.c, 0, filled);
+	check(recv(r.c, buf, sizeof(buf), MSG_WAITALL) == sizeof(buf), "%s", strerror(errno));
+	pthread_join(w.thread, NULL);
+}
+
 static void reader_before(void)
 {
 	reader_waits(reading, true);
@@ -307,6 +354,53 @@ static void storm(void)
 	      (unsigned long long)spliced, (unsigned long long)copied);
 }
 
+static void *draining(void *arg)
+{
+	static __thread char buf[3000];
+	struct stream *s = arg;
+	ssize_t n;
+
+	while ((n = recv(s->fd, buf, sizeof(buf), 0)) > 0)
+		__atomic_add_fetch(&s->pos, n, __ATOMIC_SEQ_CST);
+	check(!n, "%s", strerror(errno));
+	__atomic_store_n(&s->len, 0, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+/* A thread that never stops reading the source comes to its lock at any moment of a
+ * splice. Each byte goes to it or to the sink, never to both.
+ */
+static void reader_races(void)
+{
+	const uint64_t len = 2 * MIB;
+	struct stream w, local, server;
+	uint64_t spliced = 0;
+	struct relay r;
+	int i = 0;
+
+	relay_open(&r, AF_INET, AF_INET);
+	local = (struct stream){ .fd = r.p, .len = 1 };
+	server = (struct stream){ .fd = r.s, .len = 1 };
+	pthread_create(&local.thread, NULL, draining, &local);
+	pthread_create(&server.thread, NULL, draining, &server);
+	write_start(&w, r.c, 0, len);
+	while (spliced + __atomic_load_n(&local.pos, __ATOMIC_SEQ_CST) < len) {
+		splice_on(&r);
+		usleep(i++ % 5 * 500);
+		check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+		spliced += socksplice_moved(r.p);
+		usleep(i % 3 * 300);
+	}
+	write_end(&w);
+	shutdown(r.c, SHUT_WR);
+	pthread_join(local.thread, NULL);
+	shutdown(r.q, SHUT_WR);
+	pthread_join(server.thread, NULL);
+	check(spliced + local.pos == len && server.pos == spliced,
+	      "%llu spliced, %llu to the server, %llu read", (unsigned long long)spliced,
+	      (unsigned long long)server.pos, (unsigned long long)local.pos);
+}
+
 /* Urgent bytes: not in the stream, or with SO_OOBINLINE sent on as urgent. */
 static void urgent(void)
 {
@@ -392,11 +486,13 @@ const struct sock_case data_cases[] = {
 	{ "source-is-not-readable", not_readable },
 	{ "reader-asleep-before", reader_before },
 	{ "splice(2)-asleep-before", splicer_before },
+	{ "splice(2)-writer-asleep", pump_waits },
 	{ "reader-asleep-within", reader_within },
 	{ "splice(2)-asleep-within", splicer_within },
 	{ "reader-timeout", reader_timeout },
 	{ "SO_RCVLOWAT", low_water_mark },
 	{ "storm", storm },
+	{ "reader-races", reader_races },
 	{ "urgent", urgent },
 	{ "echo", echo },
 	{ "sizes", sizes },

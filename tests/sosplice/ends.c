@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /* How splices end, and what the application finds then. */
+#include <arpa/inet.h>
+#include <netinet/ip.h>
+#include <netinet/ip_icmp.h>
+#include <netinet/tcp.h>
+
 #include "sosplice.h"
 
 /* The source is the application's again and has nothing to tell. */
@@ -69,6 +74,36 @@ static void limit_and_busy_reverse(void)
 	stream_read(r.c, 250000, 5000);
 }
 
+/* Nor is it reported again each time that the other direction sends, and poll shows it all
+ * the time.
+ */
+static void error_reported_once(void)
+{
+	struct epoll_event ev = { .events = EPOLLET };
+	int ep = epoll_create1(0), i, n;
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	epoll_ctl(ep, EPOLL_CTL_ADD, r.p, &ev);
+	splice_fds(r.p, r.q, 1000, 0);
+	splice_fds(r.q, r.p, 0, 0);
+	stream_write(r.c, 0, 1000);
+	n = epoll_wait(ep, &ev, 1, 20000);
+	check(n == 1 && ev.events & EPOLLERR, "%d events", n);
+	/* waits for the socket's lock, under which the splice ends */
+	check(socksplice_unsplice(r.p) && errno == ENOTCONN, "%s", strerror(errno));
+	epoll_wait(ep, &ev, 1, 0);
+	for (i = 0; i < 50; i++) {
+		stream_write(r.s, i * 5000, 5000);
+		check(poll_now(r.p) & POLLERR, "%x", poll_now(r.p));
+		stream_read(r.c, i * 5000, 5000);
+	}
+	wait_moved(r.q, 250000);
+	n = epoll_wait(ep, &ev, 1, 0);
+	check(!n, "reported again: %x", ev.events);
+	wait_error(r.p, EFBIG);
+}
+
 static void idle(void)
 {
 	long start = ms();
@@ -136,6 +171,106 @@ static void source_eof(void)
 	stream_write(r.q, 5000, 100);
 	stream_read(r.s, 5000, 100);
 	wait_moved(r.p, 5000);
+}
+
+/* Who waits for the end of the stream, and not for data, is told of it when the splice
+ * has come to it.
+ */
+static void eof_alone(void)
+{
+	struct epoll_event ev = { .events = EPOLLRDHUP };
+	int ep = epoll_create1(0), n;
+	uint64_t sent;
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	set_buf(r.q, 16384, 0);
+	set_buf(r.s, 0, 16384);
+	epoll_ctl(ep, EPOLL_CTL_ADD, r.p, &ev);
+	splice_on(&r);
+	sent = fill(r.c, 0);
+	shutdown(r.c, SHUT_WR);
+	n = epoll_wait(ep, &ev, 1, 300);
+	check(!n, "events %x", ev.events);
+	stream_read(r.s, 0, sent);
+	n = epoll_wait(ep, &ev, 1, 20000);
+	check(n == 1 && ev.events & EPOLLRDHUP, "%d events", n);
+}
+
+static uint16_t checksum(const void *data, size_t len)
+{
+	const uint16_t *p = data;
+	uint32_t sum = 0;
+
+	for (; len; len -= 2)
+		sum += *p++;
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~(sum + (sum >> 16));
+}
+
+/* Where the next byte that @fd sends stands in its stream. */
+static uint32_t send_seq(int fd)
+{
+	int on = 1, off = -1, queue = TCP_SEND_QUEUE;
+	socklen_t len = sizeof(uint32_t);
+	uint32_t seq;
+
+	check(!setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) &&
+	      !setsockopt(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &queue, sizeof(queue)) &&
+	      !getsockopt(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, &seq, &len) &&
+	      !setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off)),
+	      "%s", strerror(errno));
+	return seq;
+}
+
+/* An error that comes without a change of state ends the splice, too, and is the
+ * application's: with IP_RECVERR a router's word.
+ */
+static void source_error(void)
+{
+	int raw = socket(AF_INET, SOCK_RAW, IPPROTO_ICMP), one = 1;
+	struct sockaddr_in local, peer;
+	socklen_t len = sizeof(local);
+	long start = ms();
+	struct relay r;
+	struct {
+		struct icmphdr icmp;
+		struct iphdr ip;
+		uint16_t source, dest;
+		uint32_t seq;
+	} m = {
+		.icmp = { .type = ICMP_DEST_UNREACH, .code = ICMP_HOST_UNREACH },
+		.ip = { .version = 4, .ihl = 5, .protocol = IPPROTO_TCP, .ttl = 64,
+			.tot_len = htons(40) },
+	};
+	char c;
+
+	relay_open(&r, AF_INET, AF_INET);
+	check(raw >= 0 && !getsockname(r.p, (void *)&local, &len) &&
+	      !getpeername(r.p, (void *)&peer, &len), "%s", strerror(errno));
+	check(!setsockopt(r.p, IPPROTO_IP, IP_RECVERR, &one, sizeof(one)), "%s", strerror(errno));
+	m.ip.saddr = local.sin_addr.s_addr;
+	m.ip.daddr = peer.sin_addr.s_addr;
+	m.source = local.sin_port;
+	m.dest = peer.sin_port;
+	m.seq = htonl(send_seq(r.p));
+	m.icmp.checksum = checksum(&m, sizeof(m));
+
+	splice_on(&r);
+	/* TCP ignores it while somebody has the socket's lock */
+	while (!(poll_now(r.p) & POLLERR)) {
+		check(ms() - start < 20000, "no error");
+		check(sendto(raw, &m, sizeof(m), 0, (void *)&local, len) == sizeof(m),
+		      "%s", strerror(errno));
+		sleep_ms(10);
+	}
+	start = ms();
+	while (recv(r.p, &c, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) {
+		check(ms() - start < 20000, "the splice goes on");
+		sleep_ms(2);
+	}
+	check(errno == EHOSTUNREACH, "%s", strerror(errno));
+	check(socksplice_unsplice(r.p) && errno == ENOTCONN, "%s", strerror(errno));
 }
 
 static void sink_shutdown(void)
@@ -327,10 +462,13 @@ const struct sock_case end_cases[] = {
 	{ "unsplice", unsplice },
 	{ "EFBIG-at-the-limit", limit },
 	{ "EFBIG-once-with-busy-reverse", limit_and_busy_reverse },
+	{ "EFBIG-is-reported-once", error_reported_once },
 	{ "ETIMEDOUT-idle", idle },
 	{ "ETIMEDOUT-restarts", idle_restarts },
 	{ "ETIMEDOUT-full-sink", idle_full_sink },
 	{ "source-EOF-sends-no-FIN", source_eof },
+	{ "source-EOF-wakes-for-EPOLLRDHUP", eof_alone },
+	{ "source-error", source_error },
 	{ "EPIPE-sink-shut-down", sink_shutdown },
 	{ "EPIPE-sink-closed", sink_closed },
 	{ "EPIPE-sink-reset", sink_reset },
