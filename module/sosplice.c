@@ -6,9 +6,9 @@
  * nothing moves yet. Tasks that sleep in TCP's recvmsg of the source are sent out of
  * it. Then the mover is let loose.
  *
- * Ending. socksplice_sosplice_end() frees the source: what the sink has got is taken
- * from its queue, everything else stays in it for the application. The mover then
- * takes the sink's pointer back (or who splices into it next does).
+ * Ending. socksplice_sosplice_end() frees the source: what is in its queue, which is what
+ * the sink has not got, is the application's. The mover then takes the sink's pointer back
+ * (or who splices into it next does).
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
