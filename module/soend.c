@@ -569,9 +569,8 @@ int socksplice_soend_claim(struct sock *sk, struct soend **spare)
  */
 static int calls_on(struct task_struct *task, const struct file *file)
 {
-	const struct fdtable *fdt;
 	unsigned long args[6];
-	int same = 0;
+	int same;
 
 	syscall_get_arguments(task, task_pt_regs(task), args);
 	/* Keeps task->files. Tried, as who has it may be interrupted by a wake-up that
@@ -580,11 +579,7 @@ static int calls_on(struct task_struct *task, const struct file *file)
 	if (!spin_trylock(&task->alloc_lock))
 		return -EAGAIN;
 	rcu_read_lock();
-	if (task->files) {
-		fdt = files_fdtable(task->files);
-		same = (unsigned int)args[0] < fdt->max_fds &&
-		       rcu_access_pointer(fdt->fd[(unsigned int)args[0]]) == file;
-	}
+	same = file && task->files && files_lookup_fd_raw(task->files, args[0]) == file;
 	rcu_read_unlock();
 	spin_unlock(&task->alloc_lock);
 	return same;

@@ -35,7 +35,7 @@
 /* Bits of sosplice->flags; set_bit, test_bit. */
 enum sosplice_flag {
 	SOSPLICE_RUNNING,	/* set up: the mover may move */
-	SOSPLICE_ENDED,		/* its source is free again; the source's lock */
+	SOSPLICE_ENDED,		/* its source is free again, or gone; the source's lock */
 	SOSPLICE_SINK_GONE,	/* its sink was closed */
 	SOSPLICE_SOURCE_GONE,	/* its source was destroyed; holds soend->out's reference */
 	SOSPLICE_DROP,		/* the administrator wants it ended */
