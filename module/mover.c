@@ -54,9 +54,16 @@ static void batch_free(struct batch *b)
 	b->len = 0;
 }
 
-/* Takes a reference on @page. */
+/* Takes a reference on @page, unless it has one for what lies before. */
 static void batch_add(struct batch *b, struct page *page, u32 off, u32 len)
 {
+	struct bio_vec *last = b->n ? &b->bv[b->n - 1] : NULL;
+
+	if (last && last->bv_page == page && last->bv_offset + last->bv_len == off) {
+		last->bv_len += len;
+		b->len += len;
+		return;
+	}
 	get_page(page);
 	bvec_set_page(&b->bv[b->n++], page, len, off);
 	b->len += len;
