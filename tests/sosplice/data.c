@@ -216,42 +216,18 @@ static void reader_waits(void *(*how)(void *), bool before)
 	pthread_join(rd.thread, NULL);
 }
 
-/* A pipe's bytes into a socket. */
-static void *pumping(void *arg)
-{
-	static const char zeros[65536];
-	struct stream *s = arg;
-	ssize_t n;
-	int p[2];
-
-	check(!pipe(p), "%s", strerror(errno));
-	check(write(p[1], zeros, s->len) == (ssize_t)s->len, "%s", strerror(errno));
-	while (s->len) {
-		n = splice(p[0], NULL, s->fd, NULL, s->len, 0);
-		check(n > 0, "%s", strerror(errno));
-		s->len -= n;
-	}
-	return NULL;
-}
-
 /* Who waits in splice(2) for room in the source, to write, is no reader: he neither keeps
  * the splice from beginning nor from moving and ending, and goes on with his own.
  */
 static void pump_waits(void)
 {
-	static char buf[65536];
-	struct stream w;
+	static char buf[PUMP_BYTES];
 	struct relay r;
 	uint64_t filled;
 
 	relay_open(&r, AF_INET, AF_INET);
-	set_buf(r.p, 16384, 0);
-	set_buf(r.c, 0, 16384);
-	filled = fill(r.p, 0);
-	w = (struct stream){ .fd = r.p, .len = sizeof(buf) };
-	check(!pthread_create(&w.thread, NULL, pumping, &w), "no thread");
-	sleep_ms(200);		/* if it is not asleep yet, it has less to withstand */
-	splice_fds(r.p, r.q, 0, 0);
+	filled = pump_start(&r);
+	splice_on(&r);
 	stream_write(r.c, 0, 5000);
 	stream_read(r.s, 0, 5000);
 	wait_moved(r.p, 5000);
@@ -260,7 +236,6 @@ static void pump_waits(void)
 	wait_error(r.p, ETIMEDOUT);
 	stream_read(r.c, 0, filled);
 	check(recv(r.c, buf, sizeof(buf), MSG_WAITALL) == sizeof(buf), "%s", strerror(errno));
-	pthread_join(w.thread, NULL);
 }
 
 static void reader_before(void)

@@ -219,3 +219,35 @@ void set_buf(int fd, int snd, int rcv)
 	if (rcv)
 		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &rcv, sizeof(rcv));
 }
+
+static void *pumping(void *arg)
+{
+	static const char zeros[PUMP_BYTES];
+	size_t left = sizeof(zeros);
+	int fd = *(int *)arg, p[2];
+	ssize_t n;
+
+	check(!pipe(p), "%s", strerror(errno));
+	check(write(p[1], zeros, left) == (ssize_t)left, "%s", strerror(errno));
+	while (left) {
+		n = splice(p[0], NULL, fd, NULL, left, 0);
+		check(n > 0, "%s", strerror(errno));
+		left -= n;
+	}
+	return NULL;
+}
+
+uint64_t pump_start(struct relay *r)
+{
+	static int fd;
+	uint64_t filled;
+	pthread_t t;
+
+	set_buf(r->p, 16384, 0);
+	set_buf(r->c, 0, 16384);
+	filled = fill(r->p, 0);
+	fd = r->p;
+	check(!pthread_create(&t, NULL, pumping, &fd), "no thread");
+	sleep_ms(200);		/* if it is not asleep yet, it has less to withstand */
+	return filled;
+}

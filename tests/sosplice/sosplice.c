@@ -46,8 +46,9 @@ static void *read_rest(void *arg)
 	return NULL;
 }
 
-/* Says "ready" with splices both ways and a reader that waits for one to end. After a
- * line of input all is as if the application had ended them.
+/* Says "ready" with splices both ways, a reader that waits for one to end and a writer
+ * that waits for room in its source. After a line of input all is as if the application
+ * had ended them.
  */
 static int hold(void)
 {
@@ -57,6 +58,7 @@ static int hold(void)
 
 	alarm(CASE_SECONDS);
 	relay_open(&r, AF_INET, AF_INET);
+	pump_start(&r);
 	splice_on(&r);
 	splice_fds(r.q, r.p, 0, 0);
 	stream_write(r.c, 0, 1000);

@@ -76,4 +76,10 @@ void sleep_ms(long n);
 uint64_t fill(int fd, uint64_t pos);
 void set_buf(int fd, int snd, int rcv);
 
+/* Has a thread splice(2) PUMP_BYTES zeros from a pipe into p, where there is no room for
+ * them until c has read what is there: the number of bytes returned.
+ */
+#define PUMP_BYTES	65536
+uint64_t pump_start(struct relay *r);
+
 #endif
