@@ -249,7 +249,6 @@ static struct sosplice *sosplice_alloc(struct sock *src, struct sock *dst, s64 m
 	/* No shorter than asked for, and not so long that time wraps. */
 	s->idle = min_t(u64, DIV64_U64_ROUND_UP(idle_us * HZ, USEC_PER_SEC),
 			MAX_JIFFY_OFFSET / 2);
-	s->last = jiffies;
 	s->start = ktime_get_ns();
 	refcount_set(&s->ref, 1);
 	s->memcg = get_mem_cgroup_from_mm(current->mm);
@@ -349,6 +348,7 @@ static int start(struct sosplice *s)
 			end = socksplice_soend_get(sk);
 			if (end && end->out == s)
 				WRITE_ONCE(end->moved, 0);
+			s->last = jiffies;	/* the idle time begins */
 			set_bit(SOSPLICE_RUNNING, &s->flags);
 			socksplice_mover_queue(s);
 		}
