@@ -80,7 +80,7 @@ static void end_reader(struct socksplice_chan *c, struct socksplice_chan *peer)
 	socksplice_chan_unlock(sk);
 }
 
-static bool is_dropped(const struct socksplice_chan *a, const struct socksplice_chan *b)
+static bool is_dropped(struct socksplice_chan *a, struct socksplice_chan *b)
 {
 	return test_bit(CHAN_DROPPED, &a->flags) || test_bit(CHAN_DROPPED, &b->flags);
 }
