@@ -4,6 +4,7 @@
 #include <net/tcp.h>
 
 #include "chan.h"
+#include "event.h"
 #include "probe.h"
 #include "stats.h"
 
@@ -68,7 +69,7 @@ static void probe_end(struct socksplice_chan *c, struct socksplice_chan *peer)
 			c->probe_pending = false;
 			set_bit(CHAN_PATH_LOST, &c->flags);
 			set_bit(CHAN_PATH_LOST, &peer->flags);
-			socksplice_stat_inc(SOCKSPLICE_STAT_probes_lost);
+			socksplice_event_chan(SOCKSPLICE_STAT_probes_lost, "path", c);
 			goto unlock;
 		}
 	}
