@@ -145,13 +145,17 @@ pub struct PolicySet {
 #[derive(Subcommand)]
 pub enum PairCommand {
     /// Show each pair: both ends, bytes by path, ring memory, age
+    ///
+    /// With --port, --cgroup, --netns, --pid or --process only those of which one end
+    /// has all that is asked for.
     Show(PairShow),
 
     /// Show what the pairs carry just now, again and again
     ///
     /// One line for each pair: bytes a second that its active opener sends and
     /// receives, the share of them that goes by ring, messages a second, and the
-    /// processes at both ends. The busiest come first. Ends by Ctrl-C.
+    /// processes at both ends. The busiest come first. The filters are those of 'pair
+    /// show'. Ends by Ctrl-C.
     Top(PairTop),
 
     /// Print a verdict with its reason for each connection that is considered
@@ -174,7 +178,7 @@ pub enum PairCommand {
     Drop(PairDrop),
 }
 
-/// Of what is asked for, each must hold for one of a pair's ends, the same one.
+/// All of it is asked of one end.
 #[derive(Args, Default)]
 pub struct EndFilter {
     /// Only if the local or the remote port of an end is one of these

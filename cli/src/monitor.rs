@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `pair monitor`: the module's verdicts as they happen.
 
+use std::io::{self, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -37,10 +38,10 @@ pub fn run(arguments: PairMonitor, json: bool) -> Result<Answer> {
     }
     let filter = Filter::of_ends(&arguments.filter)?;
     let listener = module.events(arguments.buffer as usize * 1024)?;
-    eprintln!("socksplice: listening");
+    // For whoever wants to know from when on; if nobody does, no matter.
+    let _ = writeln!(io::stderr(), "socksplice: listening");
 
-    let unreadable =
-        |e: std::io::Error| Error::new(format!("cannot read what the module sent: {e}"));
+    let unreadable = |e: io::Error| Error::new(format!("cannot read what the module sent: {e}"));
     let mut losses = Losses::default();
     let mut left = arguments.count.unwrap_or(usize::MAX);
     loop {
@@ -94,7 +95,7 @@ fn loss(count: u64, json: bool) -> String {
 }
 
 impl Event {
-    fn from_attributes(a: &Attributes, names: &Names) -> std::io::Result<Self> {
+    fn from_attributes(a: &Attributes, names: &Names) -> io::Result<Self> {
         let event = a.number(A_EVENT) as usize;
         let name = EVENTS.get(event.wrapping_sub(1)).unwrap_or(&"unknown");
         Ok(Event {
