@@ -82,7 +82,7 @@ static void end_reader(struct socksplice_chan *c, struct socksplice_chan *peer)
 	socksplice_chan_unlock(sk);
 }
 
-static bool is_dropped(const struct socksplice_chan *a, const struct socksplice_chan *b)
+static bool is_dropped(struct socksplice_chan *a, struct socksplice_chan *b)
 {
 	return test_bit(CHAN_DROPPED, &a->flags) || test_bit(CHAN_DROPPED, &b->flags);
 }
@@ -128,11 +128,11 @@ static void mark(struct socksplice_chan *a, struct socksplice_chan *b, const cha
 	socksplice_event_chan(SOCKSPLICE_STAT_pairs_dropped, reason, a);
 }
 
-void socksplice_drop_chan(struct socksplice_chan *c)
+void socksplice_drop_chan(struct socksplice_chan *c, const char *reason)
 {
 	struct socksplice_chan *peer = socksplice_chan_peer(c);
 
-	mark(c, peer, "setsockopt");
+	mark(c, peer, reason);
 	start();
 }
 
@@ -156,7 +156,7 @@ int socksplice_drop_pair(u32 id)
 	return 0;
 }
 
-static bool is_not_dropped(const struct socksplice_chan *a, const struct socksplice_chan *b)
+static bool is_not_dropped(struct socksplice_chan *a, struct socksplice_chan *b)
 {
 	return !is_dropped(a, b);
 }

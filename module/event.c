@@ -23,8 +23,6 @@ static enum socksplice_event event_of(enum socksplice_stat what)
 		return SOCKSPLICE_EVENT_EXPIRED;
 	case SOCKSPLICE_STAT_pairs_dropped:
 		return SOCKSPLICE_EVENT_DROPPED;
-	case SOCKSPLICE_STAT_probes_lost:
-		return SOCKSPLICE_EVENT_CUT;
 	case SOCKSPLICE_STAT_pairs_ended:
 		return SOCKSPLICE_EVENT_ENDED;
 	default:

@@ -165,7 +165,7 @@ impl Scrape {
             (
                 "paths_lost",
                 "probes_lost",
-                "Ends that went back to TCP because their packets got no answer",
+                "Pairs that went back to TCP because their packets got no answer",
             ),
             ("ring_messages", "ring_messages", "Messages sent by ring"),
             (

@@ -8,7 +8,7 @@ pub const FAMILY_VERSION: u8 = 1;
 pub const GROUP_EVENTS: &str = "events";
 
 /// `enum socksplice_event`, from 1 on.
-pub const EVENTS: [&str; 6] = ["paired", "declined", "expired", "dropped", "cut", "ended"];
+pub const EVENTS: [&str; 5] = ["paired", "declined", "expired", "dropped", "ended"];
 
 pub const RING_SIZE_MIN: u32 = 1 << 12;
 pub const RING_SIZE_MAX: u32 = 1 << 20;

@@ -59,8 +59,7 @@ enum socksplice_event {
 	SOCKSPLICE_EVENT_PAIRED,	/* none, or "shadow" */
 	SOCKSPLICE_EVENT_DECLINED,	/* one end; X of the counter declined_X */
 	SOCKSPLICE_EVENT_EXPIRED,	/* one end; "no_peer" was enrolled in time, or "drain" */
-	SOCKSPLICE_EVENT_DROPPED,	/* begins to un-pair: "request", "setsockopt" */
-	SOCKSPLICE_EVENT_CUT,		/* "path": probes get no answer, all goes by TCP */
+	SOCKSPLICE_EVENT_DROPPED,	/* begins to un-pair: "request", "setsockopt", "path" */
 	SOCKSPLICE_EVENT_ENDED,		/* "closed", or "dropped" and on TCP again */
 };
 
