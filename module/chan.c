@@ -18,6 +18,7 @@
 
 #include "chan.h"
 #include "compat/compat.h"
+#include "event.h"
 #include "ident.h"
 #include "idle.h"
 #include "probe.h"
@@ -112,6 +113,7 @@ static void chan_gone_rcu(struct rcu_head *rcu)
 static void chan_end(struct sock *sk, struct socksplice_chan *c)
 {
 	struct socksplice_chan *peer;
+	bool last = false;
 
 	smp_mb__before_atomic();	/* after the last append */
 	set_bit(CHAN_TX_CLOSED, &c->flags);
@@ -125,10 +127,14 @@ static void chan_end(struct sock *sk, struct socksplice_chan *c)
 		if (test_bit(CHAN_ENDED, &peer->flags)) {
 			list_del(list_empty(&c->list) ? &peer->list : &c->list);
 			WRITE_ONCE(pairs_live, pairs_live - 1);
-			socksplice_stat_inc(SOCKSPLICE_STAT_pairs_ended);
+			last = true;
 		}
 		spin_unlock_bh(&pairs_lock);
 	}
+	if (last)
+		socksplice_event_chan(SOCKSPLICE_STAT_pairs_ended,
+				      test_bit(CHAN_DROPPED, &c->flags) ? "dropped" : "closed",
+				      c);
 
 	c->gone_sk = sk;
 	RCU_INIT_POINTER(c->sk, NULL);

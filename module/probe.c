@@ -106,7 +106,7 @@ static void probe_end(struct socksplice_chan *c, struct socksplice_chan *peer)
 	if (c->probe_pending && time_after_eq(jiffies, c->probe_since + patience)) {
 		c->probe_pending = false;
 		socksplice_stat_inc(SOCKSPLICE_STAT_probes_lost);
-		socksplice_drop_chan(c);
+		socksplice_drop_chan(c, "path");
 		return;
 	}
 	probe_send(c);

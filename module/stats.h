@@ -46,6 +46,7 @@
 	X(busy_poll_hits)						\
 	X(probes_sent)		/* packets that ask whether the path works */ \
 	X(probes_lost)		/* pairs that went back to TCP for want of answers */ \
+	X(events_lost)		/* no memory to tell `pair monitor` of one */ \
 	X(psock_splice_calls)						\
 	X(psock_splice_ref_bytes)					\
 	X(psock_splice_copy_bytes)

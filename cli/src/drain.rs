@@ -121,11 +121,7 @@ fn holders(pairs: &[Pair], sockets: &Sockets) -> Vec<Holder> {
 fn answer(holders: &[Holder], uses: Option<Uses>) -> Answer {
     let mut text = String::new();
     for holder in holders {
-        let names: Vec<String> = holder
-            .processes
-            .iter()
-            .map(|p| format!("{}({})", p.name, p.pid))
-            .collect();
+        let names: Vec<String> = holder.processes.iter().map(|p| p.to_string()).collect();
         let names = match names.is_empty() {
             true => "no process".to_string(),
             false => names.join(" "),

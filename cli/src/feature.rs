@@ -85,6 +85,7 @@ mod tests {
             enroll_all: false,
             splice: false,
             ring_size: 65536,
+            events: true,
         });
         assert!(answer.text.contains("ring_size:   64K\n"));
         assert!(answer.text.contains("not installed: "));

@@ -9,7 +9,7 @@ use netlink_packet_core::DefaultNla;
 use rustix::process::geteuid;
 
 use crate::error::{Error, Result};
-use crate::netlink::{Attributes, Family};
+use crate::netlink::{Attributes, Family, Listener};
 use crate::uapi::*;
 
 /// The module of the same source has the same version.
@@ -46,6 +46,8 @@ pub struct Status {
     pub enroll_all: bool,
     pub splice: bool,
     pub ring_size: u32,
+    /// Events reach this network namespace.
+    pub events: bool,
 }
 
 impl Status {
@@ -61,6 +63,7 @@ impl Status {
             enroll_all: a.flag(A_STATUS_ENROLL_ALL),
             splice: a.flag(A_STATUS_SPLICE),
             ring_size: a.number(A_STATUS_RING_SIZE) as u32,
+            events: a.flag(A_STATUS_EVENTS),
         }
     }
 }
@@ -106,6 +109,34 @@ impl Module {
 
     pub fn dump(&self, command: u8) -> Result<Vec<Attributes>> {
         explain(self.family.dump(command))
+    }
+
+    /// The counters, in the module's order.
+    pub fn stats(&self) -> Result<Vec<(String, u64)>> {
+        let counters = self.dump(CMD_STATS_GET)?;
+        let counters = counters.iter();
+        Ok(counters
+            .filter_map(|a| Some((a.string(A_STAT_NAME)?, a.number(A_STAT_VALUE))))
+            .collect())
+    }
+
+    /// Looks for the module again, by the same socket and so with the rights of whoever
+    /// opened that: it may have been unloaded and loaded.
+    pub fn reconnect(&mut self) -> io::Result<()> {
+        self.family.resolve(FAMILY)
+    }
+
+    /// True as long as the module that this was opened with is the one that is loaded.
+    pub fn is_same(&self) -> bool {
+        self.family.is_current(FAMILY)
+    }
+
+    /// What becomes of connections from now on. `buffer`: bytes that the kernel keeps of
+    /// what was not received yet.
+    pub fn events(&self, buffer: usize) -> Result<Listener> {
+        self.family
+            .listen(GROUP_EVENTS, buffer)
+            .map_err(|e| Error::new(format!("cannot listen to the module: {e}")))
     }
 
     /// Begins to un-pair one pair; it may have ended by itself.

@@ -134,6 +134,7 @@ mod tests {
             enroll_all: false,
             splice: true,
             ring_size: 65536,
+            events: true,
         }
     }
 
