@@ -62,7 +62,9 @@ fn run(object: Object) -> error::Result<Answer> {
     match object {
         Object::Policy(PolicyCommand::Set(arguments)) => policy::set(arguments),
         Object::Policy(PolicyCommand::Show) => policy::show(),
-        Object::Policy(PolicyCommand::Clear) => policy::clear(),
+        Object::Policy(PolicyCommand::Apply { file }) => policy::apply(&file),
+        Object::Policy(PolicyCommand::Export) => policy::export(),
+        Object::Policy(PolicyCommand::Clear(arguments)) => policy::clear(arguments),
         Object::Pair(PairCommand::Show) => pair::show(),
         Object::Pair(PairCommand::Drop(arguments)) => drain::drop(arguments),
         Object::Drain(wait) => drain::drain(wait),

@@ -71,6 +71,8 @@ mod tests {
         for name in [
             "socksplice.8",
             "socksplice-policy-set.8",
+            "socksplice-policy-apply.8",
+            "socksplice-policy-export.8",
             "socksplice-pair-show.8",
             "socksplice-pair-drop.8",
             "socksplice-drain.8",
@@ -89,7 +91,7 @@ mod tests {
     fn the_first_page_documents_status_and_schema() {
         let pages = pages().unwrap();
         let text = String::from_utf8_lossy(&pages[0].1);
-        for section in ["EXIT STATUS", "OUTPUT", "FILES", "EXAMPLES"] {
+        for section in ["EXIT STATUS", "OUTPUT", "CONFIGURATION", "SERVICE", "FILES"] {
             assert!(text.contains(&format!(".SH {section}")), "{section}");
         }
     }
