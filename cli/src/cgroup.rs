@@ -42,6 +42,13 @@ impl Hierarchy {
         &self.mount
     }
 
+    #[cfg(test)]
+    pub fn at(mount: &str) -> Self {
+        Hierarchy {
+            mount: mount.into(),
+        }
+    }
+
     /// The id of the cgroup that a path under the mount, or relative to it,
     /// names.
     pub fn id(&self, path: &Path) -> Result<u64> {

@@ -89,26 +89,65 @@ pub enum PolicyCommand {
     /// Accelerate the connections that match, from now on
     ///
     /// A connection is accelerated if the sockets of both its ends match. The
-    /// new policy replaces the old one in one step; connections that are open
-    /// already stay as they are. It holds until 'policy clear' or a reboot. If
-    /// anything fails, the old policy stays.
+    /// new policy, which is called "default", replaces all old ones in one step;
+    /// connections that are open already stay as they are. It holds until 'policy
+    /// clear' or a reboot. If anything fails, the old policies stay.
     Set(PolicySet),
 
-    /// Show the policy
+    /// Put the policies of a file in force
+    ///
+    /// They replace all old ones in one step; connections that are open already
+    /// stay as they are. Of several policies that a socket matches the first one
+    /// in the file decides. A file without a policy clears them. If anything is
+    /// wrong, nothing changes. socksplice(8) describes the file under CONFIGURATION.
+    Apply {
+        /// The file; /dev/stdin reads from a pipe
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+
+    /// Print what is in force as a file for 'policy apply'
+    ///
+    /// To apply it changes nothing. Cgroups that were removed are not in it.
+    Export,
+
+    /// Show the policies, in the order in which they decide
     Show,
 
     /// Accelerate no further connections
     ///
-    /// Connections that are accelerated already stay so; 'pair drop --all' takes
-    /// them back to TCP.
-    Clear,
+    /// Connections that are accelerated already stay so, unless --unpair is given.
+    Clear(PolicyClear),
 }
+
+#[derive(Args)]
+pub struct PolicyClear {
+    /// Then take all pairs back to TCP, as 'pair drop --all' does. If one is left
+    /// when the time is up, the exit status is 1, and it is on its way back
+    #[arg(long)]
+    pub unpair: bool,
+
+    /// Seconds to wait for them [default: 10]
+    #[arg(long, value_name = "SECONDS", requires = "unpair")]
+    pub timeout: Option<u32>,
+}
+
+impl PolicyClear {
+    pub fn wait(&self) -> Wait {
+        Wait {
+            timeout: self.timeout.unwrap_or(TIMEOUT),
+        }
+    }
+}
+
+/// Seconds that a command waits for readers if it is not told.
+const TIMEOUT: u32 = 10;
 
 /// How long a command waits for readers.
 #[derive(Args)]
 pub struct Wait {
     /// Seconds to wait until all bytes of the rings have been read; 0: do not wait
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
     pub timeout: u32,
 }
 
@@ -407,6 +446,16 @@ mod tests {
         assert_eq!(set.ring, Some(65536));
         assert_eq!(set.busy_poll, Some(50));
         assert!(!set.loopback_only);
+    }
+
+    #[test]
+    fn policy_clear_waits_only_for_pairs() {
+        let parse = |arguments: &[&str]| {
+            let head = ["socksplice", "policy", "clear"];
+            Cli::try_parse_from(head.iter().chain(arguments)).is_ok()
+        };
+        assert!(parse(&[]) && parse(&["--unpair"]) && parse(&["--unpair", "--timeout", "3"]));
+        assert!(!parse(&["--timeout", "3"]) && !parse(&["--unpair", "--timeout", "-1"]));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub fn set(feature: Feature, state: Switch) -> Result<Answer> {
         Feature::Pairing => A_STATUS_PAIRING,
         Feature::Splice => A_STATUS_SPLICE,
     };
-    module.set(attribute, state == Switch::On)?;
+    module.set(&[(attribute, state == Switch::On)])?;
     let Answer { json, .. } = answer(&module.status()?);
     Ok(Answer::new("", json))
 }

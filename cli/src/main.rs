@@ -69,7 +69,9 @@ fn run(object: Object, json: bool) -> error::Result<Answer> {
     match object {
         Object::Policy(PolicyCommand::Set(arguments)) => policy::set(arguments),
         Object::Policy(PolicyCommand::Show) => policy::show(),
-        Object::Policy(PolicyCommand::Clear) => policy::clear(),
+        Object::Policy(PolicyCommand::Apply { file }) => policy::apply(&file),
+        Object::Policy(PolicyCommand::Export) => policy::export(),
+        Object::Policy(PolicyCommand::Clear(arguments)) => policy::clear(arguments),
         Object::Pair(PairCommand::Show(arguments)) => pair::show(arguments),
         Object::Pair(PairCommand::Top(arguments)) => top::run(arguments, json),
         Object::Pair(PairCommand::Monitor(arguments)) => monitor::run(arguments, json),

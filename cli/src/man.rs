@@ -71,6 +71,8 @@ mod tests {
         for name in [
             "socksplice.8",
             "socksplice-policy-set.8",
+            "socksplice-policy-apply.8",
+            "socksplice-policy-export.8",
             "socksplice-pair-show.8",
             "socksplice-pair-top.8",
             "socksplice-pair-monitor.8",
@@ -97,6 +99,8 @@ mod tests {
             "OUTPUT",
             "EVENTS",
             "METRICS",
+            "CONFIGURATION",
+            "SERVICE",
             "FILES",
             "EXAMPLES",
         ] {

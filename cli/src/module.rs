@@ -153,9 +153,13 @@ impl Module {
         explain(self.family.request(CMD_PAIR_DROP, &[])).map(|_| ())
     }
 
-    pub fn set(&self, attribute: u16, value: bool) -> Result<()> {
-        let attribute = DefaultNla::new(attribute, vec![value.into()]);
-        explain(self.family.request(CMD_STATUS_SET, &[attribute])).map(|_| ())
+    /// All of these switches, by their attributes, or none.
+    pub fn set(&self, switches: &[(u16, bool)]) -> Result<()> {
+        let attributes: Vec<DefaultNla> = switches
+            .iter()
+            .map(|(attribute, value)| DefaultNla::new(*attribute, vec![(*value).into()]))
+            .collect();
+        explain(self.family.request(CMD_STATUS_SET, &attributes)).map(|_| ())
     }
 }
 
