@@ -2,8 +2,8 @@
 /*
  * A producer thread and a consumer thread on one ring, with random chunks and
  * peeks, every byte verified; a third thread reads ring_len, as a netlink dump
- * does. The producer gives the pages back whenever it can, now and then, and takes
- * new ones. At the end the consumer stops with bytes unread and the producer takes
+ * does. Now and then the producer lets the ring run empty, gives its pages back and
+ * takes new ones. At the end the consumer stops with bytes unread and the producer takes
  * them back. Built under ThreadSanitizer, and under AddressSanitizer with
  * UBSan. `stress NAME SECONDS [SEED]`
  */
@@ -48,12 +48,21 @@ static u32 chunk(uint64_t *rng, u32 size)
 	}
 }
 
+/* Waits for the consumer: a producer that only looks may never find the ring empty. */
 static void renew_pages(struct stress *s)
 {
-	void **pages = ring_take_pages(s->r);
+	void **pages;
 
-	if (!pages)
+	while (ring_len(s->r)) {
+		if (READ_ONCE(s->err))
+			return;
+		sched_yield();
+	}
+	pages = ring_take_pages(s->r);
+	if (!pages) {
+		WRITE_ONCE(s->err, "an empty ring keeps its pages");
 		return;
+	}
 	pages_free(pages, s->r->size);
 	ring_set_pages(s->r, pages_new(s->r->size));
 	s->renewed++;
@@ -68,8 +77,11 @@ static void *produce(void *arg)
 		u32 want = chunk(&rng, s->r->size), done = 0, len;
 		u32 n = min(want, ring_space(s->r, want));
 
-		if (rnd(&rng) % 4 == 0)
+		/* At once for the first time, so that there is one. */
+		if (s->sent && (!s->renewed || rnd(&rng) % 64 == 0)) {
 			renew_pages(s);
+			continue;
+		}
 		while (done < n) {
 			unsigned char *p = ring_write_seg(s->r, done, &len);
 
