@@ -3,11 +3,13 @@
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
+UNITDIR ?= $(PREFIX)/lib/systemd/system
 KREL    ?= $(shell uname -r)
 KDIR    ?= /lib/modules/$(KREL)/build
 VERSION := $(shell sed -n 's/^MODULE_VERSION("\(.*\)");/\1/p' module/main.c)
+CONF     = $(DESTDIR)/etc/socksplice/policy.toml
 CLI     := cli/target/release/socksplice
-LAYERS  := check ring unit install lab cli behave topo psock sosplice
+LAYERS  := check ring unit install lab cli behave topo psock sosplice deb
 ARGS    ?=
 
 all: deps cli module	## build the command line and the module for this machine's kernel
@@ -58,7 +60,7 @@ bench:	## the speed tables, in a VM
 	@bench/psock $(ARGS)
 
 # Root installs what the user has built: nothing is compiled but by DKMS.
-install:	## install the command line, man pages, completions and the module's source for DKMS
+install:	## install the command line, man pages, completions, unit and the module's source for DKMS
 	@[ -x $(CLI) ] || { echo "nothing is built yet: run 'make' first" >&2; exit 1; }
 	install -D -m 755 $(CLI) $(DESTDIR)$(PREFIX)/sbin/socksplice
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
@@ -70,6 +72,9 @@ install:	## install the command line, man pages, completions and the module's so
 	$(CLI) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/socksplice
 	$(CLI) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_socksplice
 	$(CLI) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/socksplice.fish
+	install -d $(DESTDIR)$(UNITDIR)
+	sed 's|@SBIN@|$(PREFIX)/sbin|' service/socksplice.service.in > $(DESTDIR)$(UNITDIR)/socksplice.service
+	[ -e $(CONF) ] || install -D -m 644 service/policy.toml $(CONF)
 	scripts/dkms install "$(VERSION)" "$(DESTDIR)"
 
 uninstall:	## remove what install put there
@@ -78,7 +83,13 @@ uninstall:	## remove what install put there
 		$(DESTDIR)$(PREFIX)/share/man/man4/so_splice.4 $(DESTDIR)$(PREFIX)/include/socksplice.h \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/socksplice \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_socksplice \
-		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/socksplice.fish
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/socksplice.fish \
+		$(DESTDIR)$(UNITDIR)/socksplice.service
+	@if cmp -s service/policy.toml $(CONF); then rm $(CONF) && rmdir --ignore-fail-on-non-empty $(dir $(CONF)); \
+	elif [ -e $(CONF) ]; then echo "$(CONF) was changed: it stays"; fi
+
+deb: cli	## build a Debian package into build/deb
+	@scripts/deb "$(VERSION)"
 
 clean:	## remove what was built, but keep what was downloaded
 	rm -rf cli/target build/vm build/vm-out build/test build/[0-9]* build/vm-selftest
@@ -87,4 +98,4 @@ clean:	## remove what was built, but keep what was downloaded
 distclean: clean	## remove the downloads too
 	rm -rf build
 
-.PHONY: all help deps cli module modules test test-full test-debug check demo bench install uninstall clean distclean
+.PHONY: all help deps cli module modules test test-full test-debug check demo bench install uninstall deb clean distclean

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The stock policy: which TCP connections are offered to socksplice.ko.
+ * The stock policies: which TCP connections are offered to socksplice.ko.
  *
  * Runs where a TCP socket becomes ESTABLISHED, once for each end, and enrols
- * the socket if the connection is one the administrator named. The module
- * then pairs the two ends if it has proof that they belong together; both
- * ends have to be enrolled.
+ * the socket if the connection is one the administrator named. Of several
+ * policies that a socket matches, the first decides. The module then pairs the
+ * two ends if it has proof that they belong together; both ends have to be
+ * enrolled.
  *
  * The program has no state. Its configuration is constant once it is loaded:
- * a new policy is a new program, so that a connection never sees half of one.
+ * new policies are a new program, so that a connection never sees half of them.
  *
  * One object for every kernel: the few kernel structures that are read are
  * declared here, with the members' places relocated when the object is loaded.
@@ -73,58 +74,72 @@ extern int bpf_sock_splice_pair_sk(struct sock *sk,
 				   struct socksplice_pair_opts *opts,
 				   __u32 opts__sz) __ksym;
 
-/* An address as the policy compares it: IPv4 and v4-mapped IPv6 are the same. */
+/* An address as a policy compares it: IPv4 and v4-mapped IPv6 are the same. */
 struct addr {
 	bool v4;
 	__u32 word[4];	/* host order; IPv4: only the last one */
 };
 
+/* A connection as the socket sees it; ports in host order. */
+struct flow {
+	struct addr local;
+	struct addr remote;
+	__u16 local_port;
+	__u16 remote_port;
+};
+
 /* Written by the command line before the load, frozen afterwards. */
 const volatile struct policy_config config SEC(".rodata.config");
 
-/* The key is a cgroup's id; the command line sets max_entries to fit. */
+/*
+ * The key is a cgroup's id, the value has bit N set if policy N names it. The
+ * command line sets max_entries to fit.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, __u64);
-	__type(value, __u8);
+	__type(value, __u32);
 } cgroups SEC(".maps");
 
-/* The socket's cgroup, or one above it, is named by the policy. */
-static bool cgroup_matches(struct sock *sk)
+/* The policies that name the socket's cgroup, or one above it. */
+static __u32 by_cgroup(struct sock *sk)
 {
 	struct cgroup *cgrp = sk->sk_cgrp_data.cgroup;
 	struct cgroup **ancestors, *ancestor;
+	__u32 policies = 0, *mask;
 	int level;
 	__u64 id;
 
 	if (!cgrp)
-		return false;
+		return 0;
 	level = cgrp->level;
 	ancestors = (struct cgroup **)&cgrp->ancestors;
 
 	for (int i = 0; i < POLICY_CGROUP_DEPTH && i <= level; i++) {
+		/* Who does not know all of them could miss one that says no. */
 		if (bpf_probe_read_kernel(&ancestor, sizeof(ancestor),
 					  ancestors + i))
-			return false;
+			return 0;
 		id = BPF_CORE_READ(ancestor, kn, id);
-		if (bpf_map_lookup_elem(&cgroups, &id))
-			return true;
+		mask = bpf_map_lookup_elem(&cgroups, &id);
+		if (mask)
+			policies |= *mask;
 	}
-	return false;
+	return policies;
 }
 
-static bool port_matches(__u16 local, __u16 remote)
+static bool port_matches(const volatile struct policy *p, const struct flow *flow)
 {
-	if (!config.n_ports)
+	if (!p->n_ports)
 		return true;
 
-	for (__u32 i = 0; i < POLICY_PORTS && i < config.n_ports; i++) {
-		__u16 first = config.ports[i].first;
-		__u16 last = config.ports[i].last;
+	for (__u32 i = 0; i < POLICY_PORTS && i < p->n_ports; i++) {
+		__u16 first = p->ports[i].first;
+		__u16 last = p->ports[i].last;
 
-		if ((local >= first && local <= last) ||
-		    (remote >= first && remote <= last))
+		if ((flow->local_port >= first && flow->local_port <= last) ||
+		    (flow->remote_port >= first && flow->remote_port <= last))
 			return true;
 	}
 	return false;
@@ -166,72 +181,103 @@ static bool addr_in_cidr(const struct addr *a,
 	       (a->word[3] & cidr->mask[3]) == cidr->net[3];
 }
 
-static bool cidr_matches(const struct addr *local, const struct addr *remote)
+static bool cidr_matches(const volatile struct policy *p, const struct flow *flow)
 {
-	if (!config.n_cidrs)
+	if (!p->n_cidrs)
 		return true;
 
-	for (__u32 i = 0; i < POLICY_CIDRS && i < config.n_cidrs; i++) {
-		if (addr_in_cidr(local, &config.cidrs[i]) ||
-		    addr_in_cidr(remote, &config.cidrs[i]))
+	for (__u32 i = 0; i < POLICY_CIDRS && i < p->n_cidrs; i++) {
+		if (addr_in_cidr(&flow->local, &p->cidrs[i]) ||
+		    addr_in_cidr(&flow->remote, &p->cidrs[i]))
 			return true;
 	}
 	return false;
 }
 
-static bool addrs_match(struct sock *sk)
+/*
+ * Does policy @i name the connection, whatever its cgroups? Not static: the
+ * verifier then looks at it once and not anew for each policy and each way
+ * through its lists.
+ */
+__noinline int flow_matches(const struct flow *flow, __u32 i)
+{
+	const volatile struct policy *p;
+
+	if (!flow || i >= POLICY_MAX)
+		return 0;
+	p = &config.policies[i];
+	if (p->loopback_only &&
+	    !(addr_is_loopback(&flow->local) && addr_is_loopback(&flow->remote)))
+		return 0;
+	return port_matches(p, flow) && cidr_matches(p, flow);
+}
+
+static bool flow_get(struct sock *sk, struct flow *flow)
 {
 	struct sock_common *skc = &sk->__sk_common;
-	struct addr local, remote;
 
-	if (!config.n_cidrs && !config.loopback_only)
-		return true;
-
+	flow->local_port = skc->skc_num;
+	flow->remote_port = bpf_ntohs(skc->skc_dport);
 	switch (skc->skc_family) {
 	case AF_INET:
-		addr_set_v4(&local, skc->skc_rcv_saddr);
-		addr_set_v4(&remote, skc->skc_daddr);
-		break;
+		addr_set_v4(&flow->local, skc->skc_rcv_saddr);
+		addr_set_v4(&flow->remote, skc->skc_daddr);
+		return true;
 	case AF_INET6:
-		addr_set_v6(&local,
+		addr_set_v6(&flow->local,
 			    skc->skc_v6_rcv_saddr.in6_u.u6_addr32[0],
 			    skc->skc_v6_rcv_saddr.in6_u.u6_addr32[1],
 			    skc->skc_v6_rcv_saddr.in6_u.u6_addr32[2],
 			    skc->skc_v6_rcv_saddr.in6_u.u6_addr32[3]);
-		addr_set_v6(&remote,
+		addr_set_v6(&flow->remote,
 			    skc->skc_v6_daddr.in6_u.u6_addr32[0],
 			    skc->skc_v6_daddr.in6_u.u6_addr32[1],
 			    skc->skc_v6_daddr.in6_u.u6_addr32[2],
 			    skc->skc_v6_daddr.in6_u.u6_addr32[3]);
-		break;
+		return true;
 	default:
 		return false;
 	}
+}
 
-	if (config.loopback_only &&
-	    !(addr_is_loopback(&local) && addr_is_loopback(&remote)))
-		return false;
-	return cidr_matches(&local, &remote);
+/* The first policy that the socket matches, or POLICY_MAX. */
+static __u32 decide(struct sock *sk)
+{
+	struct flow flow = {};
+	__u32 policies = 0;
+	__u32 i;
+
+	if (!flow_get(sk, &flow))
+		return POLICY_MAX;
+	/* Without a branch, which the verifier would follow both ways each time. */
+	for (i = 0; i < POLICY_MAX && i < config.n_policies; i++)
+		policies |= (flow_matches(&flow, i) & 1U) << i;
+	if (policies)
+		policies &= by_cgroup(sk);
+	for (i = 0; i < POLICY_MAX; i++) {
+		if (policies & (1U << i))
+			break;
+	}
+	return i;
 }
 
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(policy, struct sock *sk, int oldstate, int newstate)
 {
 	struct socksplice_pair_opts opts = {};
+	__u32 i;
 
 	if (newstate != TCP_ESTABLISHED ||
 	    (oldstate != TCP_SYN_SENT && oldstate != TCP_SYN_RECV))
 		return 0;
 	if (sk->sk_protocol != IPPROTO_TCP)
 		return 0;
-	if (!port_matches(sk->__sk_common.skc_num,
-			  bpf_ntohs(sk->__sk_common.skc_dport)))
-		return 0;
-	if (!addrs_match(sk) || !cgroup_matches(sk))
+	i = decide(sk);
+	if (i >= POLICY_MAX || config.policies[i].tcp)
 		return 0;
 
-	opts.ring_size = config.ring_size;
-	opts.busy_poll_usec = config.busy_poll_usec;
+	opts.ring_size = config.policies[i].ring_size;
+	opts.busy_poll_usec = config.policies[i].busy_poll_usec;
 	/* The module counts every refusal with its reason. */
 	bpf_sock_splice_pair_sk(sk, &opts, sizeof(opts));
 	return 0;

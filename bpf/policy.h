@@ -10,7 +10,10 @@
 
 #include <linux/types.h>
 
-#define POLICY_LAYOUT		1
+#define POLICY_LAYOUT		2
+/* As many as a cgroup's mask has bits. */
+#define POLICY_MAX		32
+#define POLICY_NAME		32
 #define POLICY_PORTS		64
 #define POLICY_CIDRS		64
 /* A cgroup deeper than this below the root cannot be named. */
@@ -29,8 +32,9 @@ struct policy_cidr {
 	__u32 mask[4];
 };
 
-struct policy_config {
-	__u32 layout;
+struct policy {
+	char name[POLICY_NAME];	/* ends with a NUL; for those who read it back */
+	__u32 tcp;		/* what matches is not enrolled */
 	__u32 ring_size;	/* 0: the module's default */
 	__u32 busy_poll_usec;	/* 0: the socket's own value */
 	__u32 loopback_only;	/* both addresses are loopback addresses */
@@ -38,6 +42,13 @@ struct policy_config {
 	__u32 n_cidrs;		/* 0: every address */
 	struct policy_ports ports[POLICY_PORTS];
 	struct policy_cidr cidrs[POLICY_CIDRS];
+};
+
+/* The first policy that a socket matches decides. */
+struct policy_config {
+	__u32 layout;
+	__u32 n_policies;
+	struct policy policies[POLICY_MAX];
 };
 
 #endif /* _SOCKSPLICE_POLICY_H */

@@ -18,13 +18,16 @@
 
 #include "chan.h"
 #include "compat/compat.h"
+#include "event.h"
 #include "ident.h"
+#include "idle.h"
 #include "probe.h"
 #include "proto.h"
 #include "stats.h"
 
 static struct kmem_cache *chan_cache;
 static atomic64_t ring_memory = ATOMIC64_INIT(0);
+u64 socksplice_memory_cap;	/* bytes, 0 for none; written through sysfs */
 
 /* All pairs, by their order, by the chan of the end that is listed first. */
 static LIST_HEAD(pairs);
@@ -42,16 +45,19 @@ unsigned int socksplice_pairs_live(void)
 	return READ_ONCE(pairs_live);
 }
 
+static void pages_free(void **pages, u32 n)
+{
+	while (n--)
+		free_page((unsigned long)pages[n]);
+	kfree(pages);
+}
+
 static void ring_free(struct socksplice_chan *c)
 {
-	u32 i;
-
 	if (!c->ring.pages)
 		return;
-	for (i = 0; i < c->ring.size >> PAGE_SHIFT; i++)
-		free_page((unsigned long)c->ring.pages[i]);
-	kfree(c->ring.pages);
-	atomic64_sub(c->ring_mem, &ring_memory);
+	pages_free(c->ring.pages, c->ring.size >> PAGE_SHIFT);
+	atomic64_sub(c->ring.size, &ring_memory);
 }
 
 static void chan_unref(struct socksplice_chan *c)
@@ -107,6 +113,7 @@ static void chan_gone_rcu(struct rcu_head *rcu)
 static void chan_end(struct sock *sk, struct socksplice_chan *c)
 {
 	struct socksplice_chan *peer;
+	bool last = false;
 
 	smp_mb__before_atomic();	/* after the last append */
 	set_bit(CHAN_TX_CLOSED, &c->flags);
@@ -120,10 +127,14 @@ static void chan_end(struct sock *sk, struct socksplice_chan *c)
 		if (test_bit(CHAN_ENDED, &peer->flags)) {
 			list_del(list_empty(&c->list) ? &peer->list : &c->list);
 			WRITE_ONCE(pairs_live, pairs_live - 1);
-			socksplice_stat_inc(SOCKSPLICE_STAT_pairs_ended);
+			last = true;
 		}
 		spin_unlock_bh(&pairs_lock);
 	}
+	if (last)
+		socksplice_event_chan(SOCKSPLICE_STAT_pairs_ended,
+				      test_bit(CHAN_DROPPED, &c->flags) ? "dropped" : "closed",
+				      c);
 
 	c->gone_sk = sk;
 	RCU_INIT_POINTER(c->sk, NULL);
@@ -204,7 +215,7 @@ struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ide
 
 	c->ident = *id;
 	c->flags = flags;
-	c->ring_size = ring_size;
+	ring_init(&c->ring, ring_size);
 	c->start = ktime_get_ns();
 	c->netns_inum = sock_net(sk)->ns.inum;
 	c->family = sk->sk_family;
@@ -252,8 +263,10 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 	smp_store_release(&b->peer, a);
 	list_add_tail(&first->list, &pairs);
 	WRITE_ONCE(pairs_live, pairs_live + 1);
-	if (pairs_live == 1)
+	if (pairs_live == 1) {
 		socksplice_probe_start();
+		socksplice_idle_start();
+	}
 	spin_unlock_bh(&pairs_lock);
 }
 
@@ -266,26 +279,50 @@ bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c
 	 */
 	const gfp_t gfp = sk->sk_allocation | __GFP_ACCOUNT | __GFP_NORETRY |
 			  __GFP_NOWARN;
-	u32 n = c->ring_size >> PAGE_SHIFT, i;
+	const u32 size = c->ring.size, n = size >> PAGE_SHIFT;
+	const u64 cap = READ_ONCE(socksplice_memory_cap);
 	void **pages;
+	u32 i;
 
+	if (atomic64_add_return(size, &ring_memory) > cap && cap) {
+		socksplice_stat_inc(SOCKSPLICE_STAT_rings_capped);
+		goto uncount;
+	}
 	pages = kcalloc(n, sizeof(*pages), gfp);
 	if (!pages)
-		return false;
+		goto uncount;
 	for (i = 0; i < n; i++) {
 		pages[i] = (void *)__get_free_page(gfp);
 		if (!pages[i])
 			goto undo;
 	}
-	c->ring_mem = c->ring_size;
-	atomic64_add(c->ring_mem, &ring_memory);
-	ring_init(&c->ring, pages, c->ring_size);
+	ring_set_pages(&c->ring, pages);
+	WRITE_ONCE(c->ring_mem, size);
 	return true;
 undo:
-	while (i--)
-		free_page((unsigned long)pages[i]);
-	kfree(pages);
+	pages_free(pages, i);
+uncount:
+	atomic64_sub(size, &ring_memory);
 	return false;
+}
+
+bool socksplice_chan_give_ring_back(struct socksplice_chan *c)
+{
+	struct sock *sk = socksplice_chan_trylock(c);
+	void **pages;
+
+	if (IS_ERR_OR_NULL(sk))
+		return false;
+	/* Nobody owns the socket, so nobody is in the middle of an append. */
+	pages = ring_take_pages(&c->ring);
+	if (pages)
+		WRITE_ONCE(c->ring_mem, 0);
+	socksplice_chan_unlock(sk);
+	if (!pages)
+		return false;
+	pages_free(pages, c->ring.size >> PAGE_SHIFT);
+	atomic64_sub(c->ring.size, &ring_memory);
+	return true;
 }
 
 int socksplice_pairs_walk(u64 *last, int (*fn)(struct socksplice_chan *active,
@@ -326,8 +363,8 @@ static int batch_add(struct socksplice_chan *a, struct socksplice_chan *b, void 
 }
 
 void socksplice_pairs_each(struct pairs_batch *batch,
-			   bool (*want)(const struct socksplice_chan *active,
-					const struct socksplice_chan *passive),
+			   bool (*want)(struct socksplice_chan *active,
+					struct socksplice_chan *passive),
 			   void (*fn)(struct socksplice_chan *active,
 				      struct socksplice_chan *passive))
 {

@@ -43,7 +43,6 @@ enum chan_flag {
 			 * it becomes visible
 			 */
 	CHAN_SHADOW,	/* matched and counted only */
-	CHAN_PATH_LOST,	/* packets get lost: send no more by ring; see probe.c */
 	CHAN_KICKED,	/* on the list of kick.c, which holds the chan */
 	CHAN_ACTIVE,	/* this end called connect() */
 	CHAN_ENDED,	/* detached; changed under the list's lock */
@@ -68,7 +67,6 @@ struct ident {
 
 struct socksplice_chan {
 	/* Set before the chan is attached, constant afterwards. */
-	u32 ring_size;
 	u64 order;			/* of the pair on the list; set when linked */
 	u32 id;				/* its lower half, which is what users see */
 	u64 start;			/* ktime_get_ns() of the enrolment */
@@ -112,7 +110,7 @@ struct socksplice_chan {
 	 * bytes in the ring (barrier A of ring.h).
 	 */
 	u32 seq;
-	u32 ring_mem;			/* bytes allocated; producer */
+	u32 ring_mem;			/* bytes allocated; own socket lock */
 	unsigned long ring_retry;	/* jiffies; after an allocation failed, else 0 */
 	bool spilled;			/* counted as one spill until it reopens */
 	/* Set by a producer that sleeps for space, cleared by the consumer
@@ -136,9 +134,12 @@ struct socksplice_chan {
 
 	/* probe.c; its work only. */
 	u64 probe_bytes;		/* by both rings, at the last look */
-	u32 probe_tstamp;		/* tp->rcv_tstamp when the probe was sent */
-	u8 probe_missed;
-	bool probe_pending;		/* sent and not known to be answered */
+	unsigned long probe_since;	/* jiffies when the first of those was sent */
+	u32 probe_tstamp;		/* tp->rcv_tstamp then */
+	bool probe_pending;		/* some were sent, none is known to be answered */
+
+	u64 idle_bytes;			/* idle.c's work only: ring_bytes, at the last look */
+	unsigned long idle_since;	/* idle.c's work only: jiffies */
 
 	struct ring ring;
 };
@@ -217,10 +218,19 @@ void socksplice_chan_put(struct socksplice_chan *c, struct socksplice_chan *peer
 struct sock *socksplice_chan_trylock(struct socksplice_chan *c);
 void socksplice_chan_unlock(struct sock *sk);
 
+/* Most bytes that the rings of all pairs may hold, 0 for no limit. */
+extern u64 socksplice_memory_cap;
+
 /* Makes the ring of the direction that @sk sends into. The socket is locked; may
- * sleep. Charged to the caller's memory cgroup; false where that is full.
+ * sleep. Charged to the caller's memory cgroup; false where that, or the cap of the
+ * module, is full.
  */
 bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c);
+
+/* Frees it if it is empty and nobody owns the socket; false if not. The caller holds
+ * @c, and no socket.
+ */
+bool socksplice_chan_give_ring_back(struct socksplice_chan *c);
 
 /* Calls @fn for each live pair whose order is above *@last, under the list's lock,
  * and sets *@last; stops when @fn returns non-zero and returns that.
@@ -234,16 +244,15 @@ int socksplice_pairs_walk(u64 *last, int (*fn)(struct socksplice_chan *active,
 struct pairs_batch {
 	unsigned int n;
 	struct socksplice_chan *chan[PAIRS_BATCH][2];
-	bool (*want)(const struct socksplice_chan *active,
-		     const struct socksplice_chan *passive);
+	bool (*want)(struct socksplice_chan *active, struct socksplice_chan *passive);
 };
 
 /* Calls @fn for each live pair that @want wants; @want under the list's lock, @fn
  * with none, and the pair held. @batch is the caller's own. May sleep.
  */
 void socksplice_pairs_each(struct pairs_batch *batch,
-			   bool (*want)(const struct socksplice_chan *active,
-					const struct socksplice_chan *passive),
+			   bool (*want)(struct socksplice_chan *active,
+					struct socksplice_chan *passive),
 			   void (*fn)(struct socksplice_chan *active,
 				      struct socksplice_chan *passive));
 u64 socksplice_ring_memory(void);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <linux/jiffies.h>
 #include <linux/minmax.h>
+#include <linux/mutex.h>
 #include <linux/workqueue.h>
 #include <net/tcp.h>
 
 #include "chan.h"
 #include "drop.h"
+#include "event.h"
 #include "ident.h"
 #include "stats.h"
 
@@ -80,7 +82,7 @@ static void end_reader(struct socksplice_chan *c, struct socksplice_chan *peer)
 	socksplice_chan_unlock(sk);
 }
 
-static bool is_dropped(const struct socksplice_chan *a, const struct socksplice_chan *b)
+static bool is_dropped(struct socksplice_chan *a, struct socksplice_chan *b)
 {
 	return test_bit(CHAN_DROPPED, &a->flags) || test_bit(CHAN_DROPPED, &b->flags);
 }
@@ -118,19 +120,19 @@ static void start(void)
 	schedule_delayed_work(&drop, 0);
 }
 
-static void mark(struct socksplice_chan *a, struct socksplice_chan *b)
+static void mark(struct socksplice_chan *a, struct socksplice_chan *b, const char *reason)
 {
 	if (test_and_set_bit(CHAN_DROPPED, &a->flags))
 		return;
 	set_bit(CHAN_DROPPED, &b->flags);
-	socksplice_stat_inc(SOCKSPLICE_STAT_pairs_dropped);
+	socksplice_event_chan(SOCKSPLICE_STAT_pairs_dropped, reason, a);
 }
 
-void socksplice_drop_chan(struct socksplice_chan *c)
+void socksplice_drop_chan(struct socksplice_chan *c, const char *reason)
 {
 	struct socksplice_chan *peer = socksplice_chan_peer(c);
 
-	mark(c, peer);
+	mark(c, peer, reason);
 	start();
 }
 
@@ -140,7 +142,7 @@ static int mark_one(struct socksplice_chan *a, struct socksplice_chan *b, void *
 
 	if (a->id != *id)
 		return 0;
-	mark(a, b);
+	mark(a, b, "request");
 	return 1;
 }
 
@@ -154,18 +156,26 @@ int socksplice_drop_pair(u32 id)
 	return 0;
 }
 
-static int mark_any(struct socksplice_chan *a, struct socksplice_chan *b, void *arg)
+static bool is_not_dropped(struct socksplice_chan *a, struct socksplice_chan *b)
 {
-	mark(a, b);
-	return 0;
+	return !is_dropped(a, b);
+}
+
+static void mark_any(struct socksplice_chan *a, struct socksplice_chan *b)
+{
+	mark(a, b, "request");
 }
 
 void socksplice_drop_all(void)
 {
-	u64 last = 0;
+	static DEFINE_MUTEX(lock);
+	static struct pairs_batch all;	/* lock */
 
 	socksplice_ident_flush();
-	socksplice_pairs_walk(&last, mark_any, NULL);
+	mutex_lock(&lock);
+	/* Not under the list's lock: thousands may have to be told to a listener. */
+	socksplice_pairs_each(&all, is_not_dropped, mark_any);
+	mutex_unlock(&lock);
 	start();
 }
 

@@ -19,8 +19,10 @@
 
 struct socksplice_chan;
 
-/* Begins to un-pair @c and its peer. The caller holds @c. */
-void socksplice_drop_chan(struct socksplice_chan *c);
+/* Begins to un-pair @c and its peer. The caller holds @c. @reason: see enum
+ * socksplice_event.
+ */
+void socksplice_drop_chan(struct socksplice_chan *c, const char *reason);
 
 /* Begins to un-pair the pair with this id: 0, or -ENOENT. */
 int socksplice_drop_pair(u32 id);

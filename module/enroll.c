@@ -11,6 +11,7 @@
 #include "chan.h"
 #include "compat/compat.h"
 #include "enroll.h"
+#include "event.h"
 #include "hook.h"
 #include "ident.h"
 #include "proto.h"
@@ -114,11 +115,11 @@ int socksplice_enroll(struct sock *sk, bool active,
 
 	why = why_not(sk, active);
 	if (why != SOCKSPLICE_STAT_MAX) {
-		socksplice_stat_inc(why);
+		socksplice_event_declined(why, sk);
 		return -EOPNOTSUPP;
 	}
 	if (!socksplice_ident_read(sk, active, &id)) {
-		socksplice_stat_inc(SOCKSPLICE_STAT_declined_sequence);
+		socksplice_event_declined(SOCKSPLICE_STAT_declined_sequence, sk);
 		return -EOPNOTSUPP;
 	}
 
@@ -131,7 +132,7 @@ int socksplice_enroll(struct sock *sk, bool active,
 
 	c = socksplice_chan_attach(sk, &id, ring_size, flags);
 	if (IS_ERR(c)) {
-		socksplice_stat_inc(SOCKSPLICE_STAT_declined_memory);
+		socksplice_event_declined(SOCKSPLICE_STAT_declined_memory, sk);
 		return -ENOMEM;
 	}
 #ifdef CONFIG_NET_RX_BUSY_POLL
@@ -141,8 +142,10 @@ int socksplice_enroll(struct sock *sk, bool active,
 	socksplice_stat_inc(SOCKSPLICE_STAT_enrolled);
 	if (!socksplice_ident_match(c))
 		return 0;
-	socksplice_stat_inc(flags & BIT(CHAN_SHADOW) ? SOCKSPLICE_STAT_shadow_matches :
-						       SOCKSPLICE_STAT_pairs_made);
+	if (flags & BIT(CHAN_SHADOW))
+		socksplice_event_chan(SOCKSPLICE_STAT_shadow_matches, "shadow", c);
+	else
+		socksplice_event_chan(SOCKSPLICE_STAT_pairs_made, NULL, c);
 	return 1;
 }
 

@@ -8,6 +8,7 @@
 #include <net/tcp.h>
 
 #include "chan.h"
+#include "event.h"
 #include "ident.h"
 #include "stats.h"
 
@@ -39,7 +40,7 @@ static struct bucket *bucket_of(const struct ident *id)
 	return &table[hash_64((u64)hi << 32 | lo, IDENT_BITS)];
 }
 
-static void read_addresses(const struct sock *sk, struct ident *id)
+void socksplice_ident_addresses(const struct sock *sk, struct ident *id)
 {
 	const struct inet_sock *inet = inet_sk(sk);
 
@@ -84,7 +85,7 @@ bool socksplice_ident_read(const struct sock *sk, bool active, struct ident *id)
 #endif
 	id->net = sock_net(sk);
 	id->bound_dev_if = sk->sk_bound_dev_if;
-	read_addresses(sk, id);
+	socksplice_ident_addresses(sk, id);
 	return true;
 }
 
@@ -206,7 +207,9 @@ static void expire_work(struct work_struct *work)
 			unpark_locked(c);
 			socksplice_chan_hold(c);	/* it has no peer */
 			hlist_add_head(&c->ident.node, &left);
-			socksplice_stat_inc(SOCKSPLICE_STAT_park_expired);
+			socksplice_event_chan(SOCKSPLICE_STAT_park_expired,
+					      time_after_eq(jiffies, c->ident.expires) ?
+					      "no_peer" : "drain", c);
 		}
 		spin_unlock_bh(&b->lock);
 	}

@@ -6,8 +6,8 @@
  * to us when the exit function runs.
  *   1. No new sockets (sopt, policy) and no new calls (netlink, hook).
  *   2. Tasks that are still inside a function of ours leave (inflight).
- *   3. Work and callbacks that still have to run do so (kick, probe, drop,
- *	sosplice and ident, then chan, whose last references they may hold).
+ *   3. Work and callbacks that still have to run do so (kick, probe, idle,
+ *	drop, sosplice and ident, then chan, whose last references they may hold).
  *   4. Memory goes.
  */
 #include <linux/log2.h>
@@ -18,6 +18,7 @@
 #include "enroll.h"
 #include "hook.h"
 #include "ident.h"
+#include "idle.h"
 #include "inflight.h"
 #include "kick.h"
 #include "netlink.h"
@@ -65,6 +66,34 @@ static const struct kernel_param_ops ring_size_ops = {
 	.set = ring_size_set,
 	.get = param_get_uint,
 };
+static int path_timeout_set(const char *val, const struct kernel_param *kp)
+{
+	return param_set_uint_minmax(val, kp, SOCKSPLICE_PATH_TIMEOUT_MIN,
+				     SOCKSPLICE_PATH_TIMEOUT_MAX);
+}
+
+static const struct kernel_param_ops path_timeout_ops = {
+	.set = path_timeout_set,
+	.get = param_get_uint,
+};
+module_param_cb(path_timeout, &path_timeout_ops, &socksplice_path_timeout, 0644);
+MODULE_PARM_DESC(path_timeout, "Seconds, 3 to 300, within which a ring closes whose connection's packets are lost (default: 5)");
+
+static int ring_idle_set(const char *val, const struct kernel_param *kp)
+{
+	return param_set_uint_minmax(val, kp, 0, SOCKSPLICE_RING_IDLE_MAX);
+}
+
+static const struct kernel_param_ops ring_idle_ops = {
+	.set = ring_idle_set,
+	.get = param_get_uint,
+};
+module_param_cb(ring_idle, &ring_idle_ops, &socksplice_ring_idle, 0644);
+MODULE_PARM_DESC(ring_idle, "Seconds, up to 86400, after which an empty ring is given back; 0: never (default: 30)");
+
+module_param_named(memory_cap, socksplice_memory_cap, ullong, 0644);
+MODULE_PARM_DESC(memory_cap, "Most bytes that all rings may hold together; 0: no limit (default)");
+
 module_param_cb(ring_size, &ring_size_ops, &socksplice_ring_size, 0644);
 MODULE_PARM_DESC(ring_size, "Default bytes per direction of a pair, a power of two (default: 65536)");
 
@@ -125,6 +154,7 @@ static void __exit socksplice_exit(void)
 	socksplice_inflight_drain();
 	socksplice_kick_exit();
 	socksplice_probe_exit();
+	socksplice_idle_exit();
 	socksplice_drop_exit();
 	socksplice_sosplice_exit();
 	socksplice_ident_exit();

@@ -2,6 +2,8 @@
 /*
  * The generic-netlink family; uapi/socksplice.h documents its commands.
  */
+#include <linux/capability.h>
+#include <linux/cgroup.h>
 #include <linux/module.h>
 #include <net/genetlink.h>
 
@@ -9,15 +11,38 @@
 #include "drop.h"
 #include "enroll.h"
 #include "hook.h"
+#include "ident.h"
 #include "netlink.h"
 #include "policy.h"
 #include "psock.h"
 #include "sosplice.h"
 #include "stats.h"
 
+#define EVENT_SIZE	1024	/* bytes of attributes; two ends take about 600 */
+
 static struct genl_family family;
 
-static int status_fill(struct sk_buff *skb)
+enum { GROUP_EVENTS };
+
+static const struct genl_multicast_group groups[] = {
+	[GROUP_EVENTS] = {
+		.name	= SOCKSPLICE_GENL_EVENTS,
+		.flags	= GENL_MCAST_CAP_NET_ADMIN,
+	},
+};
+
+/* Whether a request that needs no more than this may be answered: its socket was
+ * opened by who had the right. GENL_ADMIN_PERM would ask whether the sender still
+ * has it, too.
+ */
+static bool opener_is_admin(const struct sk_buff *request)
+{
+	const struct sock *sk = NETLINK_CB(request).sk;
+
+	return file_ns_capable(sk->sk_socket->file, &init_user_ns, CAP_NET_ADMIN);
+}
+
+static int status_fill(struct sk_buff *skb, const struct genl_info *info)
 {
 	if (nla_put_string(skb, SOCKSPLICE_A_STATUS_VERSION, THIS_MODULE->version) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_BTF, socksplice_policy_has_btf()) ||
@@ -29,7 +54,9 @@ static int status_fill(struct sk_buff *skb)
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SPLICE, socksplice_psock_enabled()) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SO_SPLICE,
 		       READ_ONCE(socksplice_sosplice_enabled)) ||
-	    nla_put_u32(skb, SOCKSPLICE_A_STATUS_RING_SIZE, READ_ONCE(socksplice_ring_size)))
+	    nla_put_u32(skb, SOCKSPLICE_A_STATUS_RING_SIZE, READ_ONCE(socksplice_ring_size)) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_EVENTS,
+		       net_eq(genl_info_net(info), &init_net)))
 		return -EMSGSIZE;
 	return 0;
 }
@@ -39,11 +66,13 @@ static int status_get(struct sk_buff *skb, struct genl_info *info)
 	struct sk_buff *msg;
 	void *hdr;
 
+	if (!opener_is_admin(skb))
+		return -EPERM;
 	msg = genlmsg_new(NLMSG_GOODSIZE, GFP_KERNEL);
 	if (!msg)
 		return -ENOMEM;
 	hdr = genlmsg_put_reply(msg, info, &family, 0, SOCKSPLICE_CMD_STATUS_GET);
-	if (!hdr || status_fill(msg)) {
+	if (!hdr || status_fill(msg, info)) {
 		nlmsg_free(msg);
 		return -EMSGSIZE;
 	}
@@ -105,6 +134,11 @@ static const struct {
 	{ "so_splices_live", gauge_so_splices_live },
 };
 
+static int stats_start(struct netlink_callback *cb)
+{
+	return opener_is_admin(cb->skb) ? 0 : -EPERM;
+}
+
 static int stats_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	unsigned long i;
@@ -133,38 +167,77 @@ static int stats_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	return skb->len;
 }
 
-/* Chans are read without their sockets' locks: the counters are snapshots. */
-static int end_fill(struct sk_buff *skb, const struct socksplice_chan *c)
+/* What tells ends from each other. */
+static int who_fill(struct sk_buff *skb, const struct ident *id, u16 af, u32 netns)
 {
-	const struct ident *id = &c->ident;
-	const bool v4 = c->family == AF_INET;
-	struct nlattr *nest = nla_nest_start(skb, SOCKSPLICE_A_PAIR_END);
-	const struct socket *sock;
-	const struct sock *sk;
-	u64 cookie = 0, inode = 0;
+	const bool v4 = af == AF_INET;
 
-	if (!nest)
-		return -EMSGSIZE;
-
-	rcu_read_lock();
-	sk = rcu_dereference(c->sk);
-	if (sk) {
-		cookie = atomic64_read(&sk->sk_cookie);
-		sock = READ_ONCE(sk->sk_socket);	/* freed by RCU */
-		if (sock)
-			inode = SOCK_INODE((struct socket *)sock)->i_ino;
-	}
-	rcu_read_unlock();
-
-	if (nla_put_u16(skb, SOCKSPLICE_A_END_FAMILY, c->family) ||
+	if (nla_put_u16(skb, SOCKSPLICE_A_END_FAMILY, af) ||
 	    nla_put(skb, SOCKSPLICE_A_END_SADDR, v4 ? 4 : 16,
 		    v4 ? (void *)&id->saddr.s6_addr32[3] : (void *)&id->saddr) ||
 	    nla_put(skb, SOCKSPLICE_A_END_DADDR, v4 ? 4 : 16,
 		    v4 ? (void *)&id->daddr.s6_addr32[3] : (void *)&id->daddr) ||
 	    nla_put_u16(skb, SOCKSPLICE_A_END_SPORT, id->sport) ||
 	    nla_put_u16(skb, SOCKSPLICE_A_END_DPORT, id->dport) ||
-	    nla_put_u32(skb, SOCKSPLICE_A_END_NETNS, c->netns_inum) ||
-	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_COOKIE, cookie, SOCKSPLICE_A_PAD) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_NETNS, netns))
+		return -EMSGSIZE;
+	return 0;
+}
+
+/* What only the socket knows; it is there. */
+static int sock_fill(struct sk_buff *skb, const struct sock *sk)
+{
+	const struct socket *sock = READ_ONCE(sk->sk_socket);	/* freed by RCU */
+	u64 cgroup = 0;
+#ifdef CONFIG_SOCK_CGROUP_DATA
+	const struct cgroup *cgrp = sock_cgroup_ptr((void *)&sk->sk_cgrp_data);
+
+	if (cgrp)
+		cgroup = cgroup_id(cgrp);
+#endif
+	if (nla_put_u64_64bit(skb, SOCKSPLICE_A_END_COOKIE, atomic64_read(&sk->sk_cookie),
+			      SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_INODE,
+			      sock ? SOCK_INODE((struct socket *)sock)->i_ino : 0,
+			      SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_CGROUP, cgroup, SOCKSPLICE_A_PAD))
+		return -EMSGSIZE;
+	return 0;
+}
+
+int socksplice_netlink_put_sock(struct sk_buff *skb, const struct sock *sk,
+				const struct ident *id, int type)
+{
+	struct nlattr *nest = nla_nest_start(skb, type);
+	int err;
+
+	if (!nest || who_fill(skb, id, sk->sk_family, sock_net(sk)->ns.inum))
+		return -EMSGSIZE;
+	rcu_read_lock();
+	err = sock_fill(skb, sk);
+	rcu_read_unlock();
+	if (err)
+		return err;
+	nla_nest_end(skb, nest);
+	return 0;
+}
+
+/* Chans are read without their sockets' locks: the counters are snapshots. */
+int socksplice_netlink_put_end(struct sk_buff *skb, const struct socksplice_chan *c)
+{
+	struct nlattr *nest = nla_nest_start(skb, SOCKSPLICE_A_PAIR_END);
+	const struct sock *sk;
+	int err;
+
+	if (!nest || who_fill(skb, &c->ident, c->family, c->netns_inum))
+		return -EMSGSIZE;
+
+	rcu_read_lock();
+	sk = rcu_dereference(c->sk);
+	err = sk ? sock_fill(skb, sk) : 0;
+	rcu_read_unlock();
+
+	if (err ||
 	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_RING_BYTES,
 			      READ_ONCE(c->ring_bytes), SOCKSPLICE_A_PAD) ||
 	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_RING_MSGS,
@@ -173,14 +246,51 @@ static int end_fill(struct sk_buff *skb, const struct socksplice_chan *c)
 			      READ_ONCE(c->tcp_bytes), SOCKSPLICE_A_PAD) ||
 	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_TCP_MSGS,
 			      READ_ONCE(c->tcp_msgs), SOCKSPLICE_A_PAD) ||
-	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_SIZE, c->ring_size) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_SIZE, c->ring.size) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_MEM, READ_ONCE(c->ring_mem)) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_QUEUED, ring_len(&c->ring)) ||
-	    nla_put_u8(skb, SOCKSPLICE_A_END_CLOSED, !sk) ||
-	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_INODE, inode, SOCKSPLICE_A_PAD))
+	    nla_put_u8(skb, SOCKSPLICE_A_END_CLOSED, !sk))
 		return -EMSGSIZE;
 	nla_nest_end(skb, nest);
 	return 0;
+}
+
+int socksplice_netlink_put_pair(struct sk_buff *skb, const struct socksplice_chan *active,
+				const struct socksplice_chan *passive)
+{
+	u64 age = ktime_get_ns() - active->start;
+
+	if (nla_put_u32(skb, SOCKSPLICE_A_PAIR_ID, active->id) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_PAIR_DRAINING,
+		       test_bit(CHAN_DROPPED, &active->flags)) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_PAIR_AGE_MS, div_u64(age, NSEC_PER_MSEC),
+			      SOCKSPLICE_A_PAD) ||
+	    socksplice_netlink_put_end(skb, active) ||
+	    socksplice_netlink_put_end(skb, passive))
+		return -EMSGSIZE;
+	return 0;
+}
+
+bool socksplice_netlink_has_listeners(void)
+{
+	return genl_has_listeners(&family, &init_net, GROUP_EVENTS);
+}
+
+struct sk_buff *socksplice_netlink_event_begin(void **hdr)
+{
+	struct sk_buff *skb = genlmsg_new(EVENT_SIZE, GFP_ATOMIC | __GFP_NOWARN);
+
+	if (!skb)
+		return NULL;
+	*hdr = genlmsg_put(skb, 0, 0, &family, 0, SOCKSPLICE_CMD_EVENT);
+	return skb;
+}
+
+/* An overrun is the listener's: the sequence numbers show it to it. */
+void socksplice_netlink_event_send(struct sk_buff *skb, void *hdr)
+{
+	genlmsg_end(skb, hdr);
+	genlmsg_multicast(&family, skb, 0, GROUP_EVENTS, GFP_ATOMIC);
 }
 
 /* Of pairs or splices. */
@@ -199,13 +309,7 @@ static int pair_fill(struct socksplice_chan *first, struct socksplice_chan *seco
 			  &family, NLM_F_MULTI, SOCKSPLICE_CMD_PAIR_GET);
 	if (!hdr)
 		return -EMSGSIZE;
-	if (nla_put_u32(d->skb, SOCKSPLICE_A_PAIR_ID, first->id) ||
-	    nla_put_u8(d->skb, SOCKSPLICE_A_PAIR_DRAINING,
-		       test_bit(CHAN_DROPPED, &first->flags)) ||
-	    nla_put_u64_64bit(d->skb, SOCKSPLICE_A_PAIR_AGE_MS,
-			      div_u64(ktime_get_ns() - first->start, NSEC_PER_MSEC),
-			      SOCKSPLICE_A_PAD) ||
-	    end_fill(d->skb, first) || end_fill(d->skb, second)) {
+	if (socksplice_netlink_put_pair(d->skb, first, second)) {
 		genlmsg_cancel(d->skb, hdr);
 		return -EMSGSIZE;
 	}
@@ -223,36 +327,12 @@ static int pair_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	return skb->len;
 }
 
-/* What every socket's nest says. */
-static int sock_fill(struct sk_buff *skb, const struct sock *sk, int type)
+static int splice_end_fill(struct sk_buff *skb, const struct sock *sk, int type)
 {
-	const struct inet_sock *inet = inet_sk(sk);
-	const bool v4 = sk->sk_family == AF_INET;
-	struct nlattr *nest = nla_nest_start(skb, type);
-	const struct socket *sock;
-	u64 inode = 0;
+	struct ident id;
 
-	if (!nest)
-		return -EMSGSIZE;
-	rcu_read_lock();
-	sock = READ_ONCE(sk->sk_socket);	/* freed by RCU */
-	if (sock)
-		inode = SOCK_INODE((struct socket *)sock)->i_ino;
-	rcu_read_unlock();
-	if (nla_put_u16(skb, SOCKSPLICE_A_END_FAMILY, sk->sk_family) ||
-	    nla_put(skb, SOCKSPLICE_A_END_SADDR, v4 ? 4 : 16,
-		    v4 ? (void *)&inet->inet_rcv_saddr : (void *)&sk->sk_v6_rcv_saddr) ||
-	    nla_put(skb, SOCKSPLICE_A_END_DADDR, v4 ? 4 : 16,
-		    v4 ? (void *)&inet->inet_daddr : (void *)&sk->sk_v6_daddr) ||
-	    nla_put_u16(skb, SOCKSPLICE_A_END_SPORT, inet->inet_num) ||
-	    nla_put_u16(skb, SOCKSPLICE_A_END_DPORT, ntohs(inet->inet_dport)) ||
-	    nla_put_u32(skb, SOCKSPLICE_A_END_NETNS, sock_net(sk)->ns.inum) ||
-	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_COOKIE, atomic64_read(&sk->sk_cookie),
-			      SOCKSPLICE_A_PAD) ||
-	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_INODE, inode, SOCKSPLICE_A_PAD))
-		return -EMSGSIZE;
-	nla_nest_end(skb, nest);
-	return 0;
+	socksplice_ident_addresses(sk, &id);
+	return socksplice_netlink_put_sock(skb, sk, &id, type);
 }
 
 /* Without the sockets' locks: a snapshot. */
@@ -265,8 +345,8 @@ static int splice_fill(struct sosplice *s, void *arg)
 			  &family, NLM_F_MULTI, SOCKSPLICE_CMD_SPLICE_GET);
 	if (!hdr)
 		return -EMSGSIZE;
-	if (sock_fill(d->skb, s->src, SOCKSPLICE_A_SPLICE_SOURCE) ||
-	    sock_fill(d->skb, s->dst, SOCKSPLICE_A_SPLICE_SINK) ||
+	if (splice_end_fill(d->skb, s->src, SOCKSPLICE_A_SPLICE_SOURCE) ||
+	    splice_end_fill(d->skb, s->dst, SOCKSPLICE_A_SPLICE_SINK) ||
 	    nla_put_u32(d->skb, SOCKSPLICE_A_SPLICE_UID,
 			from_kuid_munged(&init_user_ns, s->uid)) ||
 	    nla_put_u64_64bit(d->skb, SOCKSPLICE_A_SPLICE_MOVED, READ_ONCE(s->moved),
@@ -313,13 +393,12 @@ static const struct nla_policy drop_policy[] = {
 static const struct genl_ops ops[] = {
 	{
 		.cmd	= SOCKSPLICE_CMD_STATUS_GET,
-		.doit	= status_get,
-		.flags	= GENL_ADMIN_PERM,
+		.doit	= status_get,	/* opener_is_admin() */
 	},
 	{
 		.cmd	= SOCKSPLICE_CMD_STATS_GET,
+		.start	= stats_start,	/* opener_is_admin() */
 		.dumpit	= stats_dump,
-		.flags	= GENL_ADMIN_PERM,
 	},
 	{
 		.cmd	= SOCKSPLICE_CMD_PAIR_GET,
@@ -358,6 +437,8 @@ static struct genl_family family = {
 	.module		= THIS_MODULE,
 	.ops		= ops,
 	.n_ops		= ARRAY_SIZE(ops),
+	.mcgrps		= groups,
+	.n_mcgrps	= ARRAY_SIZE(groups),
 	.netnsok	= true,
 };
 

@@ -1,19 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <linux/jiffies.h>
+#include <linux/minmax.h>
 #include <linux/workqueue.h>
 #include <net/tcp.h>
 
 #include "chan.h"
+#include "drop.h"
 #include "probe.h"
 #include "stats.h"
 
-#define PROBE_INTERVAL	HZ	/* peers answer at most two a second */
-#define PROBE_MISSES	2
+unsigned int socksplice_path_timeout = 5;
 
 static void probe_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(probe, probe_work);
 
-static struct pairs_batch batch;	/* probe_work() only */
+/* probe_work() only. */
+static struct pairs_batch batch;
+static unsigned long interval = HZ;	/* between two probes, at least a second:
+					 * peers answer at most two in that time
+					 */
+static unsigned long patience;		/* with the first that is not answered */
+
+/* One interval may pass until the first probe, one until it is judged. */
+static void set_times(void)
+{
+	unsigned long timeout = READ_ONCE(socksplice_path_timeout) * HZ;
+
+	interval = max(timeout / 5, (unsigned long)HZ);
+	patience = timeout - 2 * interval;
+}
 
 /* The ACK that asks for an answer. The socket's spinlock is held and nobody
  * owns it, so snd_nxt may be lowered for the call: nothing else sends.
@@ -45,48 +60,62 @@ static u64 both_rings(const struct socksplice_chan *c, const struct socksplice_c
 	return READ_ONCE(c->ring_bytes) + READ_ONCE(peer->ring_bytes);
 }
 
+/* Without the socket's lock, which its owner may hold for long. */
+static bool is_answered(const struct socksplice_chan *c)
+{
+	const struct sock *sk;
+	bool answered;
+
+	rcu_read_lock();
+	sk = rcu_dereference(c->sk);
+	answered = !sk || READ_ONCE(tcp_sk(sk)->rcv_tstamp) != c->probe_tstamp;
+	rcu_read_unlock();
+	return answered;
+}
+
+static void probe_send(struct socksplice_chan *c)
+{
+	struct sock *sk = socksplice_chan_trylock(c);
+	const struct tcp_sock *tp;
+
+	if (IS_ERR_OR_NULL(sk))
+		return;		/* busy: the next round will do */
+	tp = tcp_sk(sk);
+	/* The path may just have shown that it works. */
+	if (may_probe(sk) && tcp_jiffies32 - tp->rcv_tstamp >= interval / 2) {
+		if (!c->probe_pending) {
+			c->probe_tstamp = tp->rcv_tstamp;
+			c->probe_since = jiffies;
+			c->probe_pending = true;
+		}
+		send_probe(sk);
+	}
+	socksplice_chan_unlock(sk);
+}
+
 static void probe_end(struct socksplice_chan *c, struct socksplice_chan *peer)
 {
 	u64 bytes = both_rings(c, peer);
 	bool active = bytes != c->probe_bytes;
-	struct tcp_sock *tp;
-	struct sock *sk;
 
 	c->probe_bytes = bytes;
-	if (!active && !c->probe_pending)
+	if (c->probe_pending && is_answered(c))
+		c->probe_pending = false;
+	if (test_bit(CHAN_DROPPED, &c->flags) || (!active && !c->probe_pending))
 		return;
-
-	sk = socksplice_chan_trylock(c);
-	if (IS_ERR_OR_NULL(sk))
-		return;		/* busy: the next round will do */
-	tp = tcp_sk(sk);
-	if (c->probe_pending) {
-		if (tp->rcv_tstamp != c->probe_tstamp) {
-			c->probe_pending = false;
-			c->probe_missed = 0;
-		} else if (++c->probe_missed >= PROBE_MISSES) {
-			c->probe_pending = false;
-			set_bit(CHAN_PATH_LOST, &c->flags);
-			set_bit(CHAN_PATH_LOST, &peer->flags);
-			socksplice_stat_inc(SOCKSPLICE_STAT_probes_lost);
-			goto unlock;
-		}
+	if (c->probe_pending && time_after_eq(jiffies, c->probe_since + patience)) {
+		c->probe_pending = false;
+		socksplice_stat_inc(SOCKSPLICE_STAT_probes_lost);
+		socksplice_drop_chan(c, "path");
+		return;
 	}
-	if (test_bit(CHAN_PATH_LOST, &c->flags) || !may_probe(sk))
-		goto unlock;
-	if (tcp_jiffies32 - tp->rcv_tstamp < PROBE_INTERVAL / 2)
-		goto unlock;	/* the path has just shown that it works */
-	c->probe_tstamp = tp->rcv_tstamp;
-	c->probe_pending = true;
-	send_probe(sk);
-unlock:
-	socksplice_chan_unlock(sk);
+	probe_send(c);
 }
 
 /* Not idle pairs, for which probe_end() would do nothing: each batch begins with a
  * walk over all that came before.
  */
-static bool is_used(const struct socksplice_chan *a, const struct socksplice_chan *b)
+static bool is_used(struct socksplice_chan *a, struct socksplice_chan *b)
 {
 	u64 bytes = both_rings(a, b);
 
@@ -102,15 +131,16 @@ static void probe_both(struct socksplice_chan *a, struct socksplice_chan *b)
 
 static void probe_work(struct work_struct *work)
 {
+	set_times();
 	socksplice_pairs_each(&batch, is_used, probe_both);
 	/* Who makes the first pair starts the work itself. */
 	if (socksplice_pairs_live())
-		schedule_delayed_work(&probe, PROBE_INTERVAL);
+		schedule_delayed_work(&probe, interval);
 }
 
 void socksplice_probe_start(void)
 {
-	schedule_delayed_work(&probe, PROBE_INTERVAL);
+	schedule_delayed_work(&probe, HZ);
 }
 
 void socksplice_probe_exit(void)

@@ -6,9 +6,10 @@
  * So while a ring is in use and TCP is silent, each end sends one packet a
  * second: an ACK without data whose sequence number lies one before what the
  * peer expects, which makes the peer answer with an ACK (as keepalive does,
- * but by no timer, option or error that the application could see). Two
- * missed answers close both rings towards new bytes; those go by TCP, and
- * meet there what stopped the packets. A probe never resets anything.
+ * but by no timer, option or error that the application could see). Without
+ * answers the pair goes back to TCP (drop.h), socksplice_path_timeout after the
+ * path was lost, and its bytes meet there what stopped the packets. A probe never
+ * resets anything.
  *
  * What it notices is a path on which no packet gets through in one direction,
  * not a rule that looks at length, content or rate.
@@ -16,7 +17,10 @@
 #ifndef SOCKSPLICE_PROBE_H
 #define SOCKSPLICE_PROBE_H
 
-struct socksplice_chan;
+/* Seconds. Above five times the least, probes come less often. */
+#define SOCKSPLICE_PATH_TIMEOUT_MIN	3
+#define SOCKSPLICE_PATH_TIMEOUT_MAX	300
+extern unsigned int socksplice_path_timeout;
 
 /* There is a live pair: probe from now on. Any context. */
 void socksplice_probe_start(void);

@@ -183,7 +183,7 @@ int socksplice_proto_unpair(struct sock *sk)
 		}
 		release_sock(sk);
 		/* The peer follows when it has read what we sent it. */
-		socksplice_drop_chan(c);
+		socksplice_drop_chan(c, "setsockopt");
 		/* Readers that sleep in our recvmsg go on in TCP's. */
 		if (!err)
 			c->data_ready(sk);

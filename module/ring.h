@@ -10,7 +10,8 @@
  * which never exceeds size, a power of two.
  *
  * Who may call what:
- *   producer	ring_space, ring_write_seg, ring_publish, ring_head
+ *   producer	ring_set_pages, ring_take_pages, ring_space, ring_write_seg,
+ *		ring_publish, ring_retract
  *   consumer	ring_used, ring_read_seg, ring_consume
  *   anybody	ring_len (a snapshot, stale when it returns)
  * There is one producer and one consumer at a time; making that so is the
@@ -40,9 +41,11 @@
 #define RING_PAGE_SIZE	(1U << RING_PAGE_SHIFT)
 
 struct ring {
-	/* Read-mostly; set by ring_init before either side runs. */
-	u32 size;
-	void **pages;		/* size / RING_PAGE_SIZE of them */
+	u32 size;		/* set by ring_init before either side runs */
+	/* size / RING_PAGE_SIZE of them, or NULL. The producer sets and takes them
+	 * away while the ring is empty: see ring_take_pages.
+	 */
+	void **pages;
 
 	/* Written by the producer only. */
 	u32 head ____cacheline_aligned;
@@ -53,14 +56,36 @@ struct ring {
 	u32 head_cache;		/* the consumer's last view of head */
 };
 
-static inline void ring_init(struct ring *r, void **pages, u32 size)
+static inline void ring_init(struct ring *r, u32 size)
 {
 	r->size = size;
-	r->pages = pages;
+	r->pages = NULL;
 	r->head = 0;
 	r->tail = 0;
 	r->tail_cache = 0;
 	r->head_cache = 0;
+}
+
+/* The cursors stay what they are: the consumer may be looking at them. It looks at
+ * the pages only behind a head that was published after them (A).
+ */
+static inline void ring_set_pages(struct ring *r, void **pages)
+{
+	r->pages = pages;
+}
+
+/* The pages of a ring that is empty, for their owner to free; NULL if there are
+ * none or the ring holds bytes. The consumer has read its last byte before it moved
+ * tail there (B), and needs no page before there is another one.
+ */
+static inline void **ring_take_pages(struct ring *r)
+{
+	void **pages = r->pages;
+
+	if (smp_load_acquire(&r->tail) != r->head)	/* (B) */
+		return NULL;
+	r->pages = NULL;
+	return pages;
 }
 
 /* Bytes the producer may write now. Looks at the consumer's line only when

@@ -39,11 +39,14 @@
 	X(tcp_bytes_special)	/* urgent, zerocopy, control messages */ \
 	X(tcp_bytes_memory)	/* no memory for a ring */		\
 	X(tcp_bytes_closed)	/* the ring was closed for good */	\
+	X(rings_given_back)	/* empty for socksplice_ring_idle seconds */ \
+	X(rings_capped)		/* not made: socksplice_memory_cap */	\
 	X(spills)							\
 	X(writer_waits)		/* blocking writers that waited for the reader */ \
 	X(busy_poll_hits)						\
 	X(probes_sent)		/* packets that ask whether the path works */ \
-	X(probes_lost)		/* ends that fell back to TCP for want of answers */ \
+	X(probes_lost)		/* pairs that went back to TCP for want of answers */ \
+	X(events_lost)		/* no memory to tell `pair monitor` of one */ \
 	X(psock_splice_calls)						\
 	X(psock_splice_ref_bytes)					\
 	X(psock_splice_copy_bytes)					\

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Tracepoints, under events/socksplice in tracefs. */
+/* Tracepoints, under events/socksplice in tracefs; docs/tracepoints.md. */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM socksplice
 
@@ -9,6 +9,9 @@
 #include <linux/sock_diag.h>
 #include <linux/tracepoint.h>
 #include <net/sock.h>
+
+#include "chan.h"
+#include "uapi/socksplice.h"
 
 /* One splice(2) call on a sockmap socket. @ref and @copy are the bytes of the
  * psock's ingress queue that went into the pipe as pages or as copies; what
@@ -62,6 +65,53 @@ TRACE_EVENT(so_splice_end,
 		  (u64)__entry->src[1] << 32 | __entry->src[0],
 		  (u64)__entry->dst[1] << 32 | __entry->dst[0],
 		  __entry->moved, __entry->err)
+);
+
+/* What became of one connection that was considered, as event.h has it. @id and
+ * @netns are of the end that brought it about; @pair is 0 where there is none;
+ * @ring and @tcp are the bytes that both ends have sent.
+ */
+TRACE_EVENT(verdict,
+	TP_PROTO(u8 event, const char *reason, const struct ident *id, u32 netns, u32 pair,
+		 u64 ring, u64 tcp),
+	TP_ARGS(event, reason, id, netns, pair, ring, tcp),
+
+	TP_STRUCT__entry(
+		__field(u8, event)
+		__array(char, reason, 16)
+		__array(u8, saddr, 16)
+		__array(u8, daddr, 16)
+		__field(u16, sport)
+		__field(u16, dport)
+		__field(u32, netns)
+		__field(u32, pair)
+		__field(u64, ring)
+		__field(u64, tcp)
+	),
+
+	TP_fast_assign(
+		__entry->event = event;
+		strscpy(__entry->reason, reason ?: "", sizeof(__entry->reason));
+		memcpy(__entry->saddr, &id->saddr, 16);
+		memcpy(__entry->daddr, &id->daddr, 16);
+		__entry->sport = id->sport;
+		__entry->dport = id->dport;
+		__entry->netns = netns;
+		__entry->pair = pair;
+		__entry->ring = ring;
+		__entry->tcp = tcp;
+	),
+
+	TP_printk("%s reason=%s saddr=%pI6c sport=%u daddr=%pI6c dport=%u netns=%u pair=%u ring=%llu tcp=%llu",
+		  __print_symbolic(__entry->event,
+				   { SOCKSPLICE_EVENT_PAIRED, "paired" },
+				   { SOCKSPLICE_EVENT_DECLINED, "declined" },
+				   { SOCKSPLICE_EVENT_EXPIRED, "expired" },
+				   { SOCKSPLICE_EVENT_DROPPED, "dropped" },
+				   { SOCKSPLICE_EVENT_ENDED, "ended" }),
+		  __entry->reason, __entry->saddr, __entry->sport, __entry->daddr,
+		  __entry->dport, __entry->netns, __entry->pair, __entry->ring,
+		  __entry->tcp)
 );
 
 #endif /* SOCKSPLICE_TRACE_H */

@@ -98,7 +98,6 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 	if (!peer || test_bit(CHAN_SHADOW, &c->flags))
 		return ROUTE_UNPAIRED;
 	if (test_bit(CHAN_TX_CLOSED, &c->flags) ||
-	    test_bit(CHAN_PATH_LOST, &c->flags) ||
 	    test_bit(CHAN_RX_CLOSED, &peer->flags))
 		return ROUTE_CLOSED;
 	/* TCP has the answer to all of these. */

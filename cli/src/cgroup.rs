@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Cgroups, between a path and the id that sockets carry.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -42,9 +42,34 @@ impl Hierarchy {
         &self.mount
     }
 
+    #[cfg(test)]
+    pub fn at(mount: &str) -> Self {
+        Hierarchy {
+            mount: mount.into(),
+        }
+    }
+
     /// The id of the cgroup that a path under the mount, or relative to it,
     /// names.
     pub fn id(&self, path: &Path) -> Result<u64> {
+        let full = self.directory(path)?;
+        // The inode number of a cgroup's directory is the cgroup's id.
+        fs::metadata(&full)
+            .map(|m| m.ino())
+            .map_err(|e| Error::new(format!("cannot look at {}: {e}", path.display())))
+    }
+
+    /// The ids of that cgroup and of all below it.
+    pub fn subtree(&self, path: &Path) -> Result<HashSet<u64>> {
+        let mut ids = HashSet::new();
+        each_below(self.directory(path)?, |_, id| {
+            ids.insert(id);
+            true
+        });
+        Ok(ids)
+    }
+
+    fn directory(&self, path: &Path) -> Result<PathBuf> {
         let full = if path.starts_with(&self.mount) {
             path.to_path_buf()
         } else {
@@ -82,31 +107,36 @@ impl Hierarchy {
                     .remedy("name a cgroup above it"),
             );
         }
-        // The inode number of a cgroup's directory is the cgroup's id.
-        fs::metadata(&full)
-            .map(|m| m.ino())
-            .map_err(|e| Error::new(format!("cannot look at {shown}: {e}")))
+        Ok(full)
     }
 
     /// The paths, relative to the mount, of those ids that still exist.
     pub fn paths(&self, ids: &[u64]) -> HashMap<u64, String> {
         let mut found = HashMap::new();
-        let mut pending = vec![self.mount.clone()];
-        while let Some(dir) = pending.pop() {
-            if found.len() == ids.len() {
+        each_below(self.mount.clone(), |dir, id| {
+            if ids.contains(&id) {
+                let below = dir.strip_prefix(&self.mount).unwrap_or(dir);
+                found.insert(id, format!("/{}", below.display()));
+            }
+            found.len() < ids.len()
+        });
+        found
+    }
+}
+
+/// Calls `look` for a directory and each below it, with its inode number, as long as
+/// that returns true.
+fn each_below(dir: PathBuf, mut look: impl FnMut(&Path, u64) -> bool) {
+    let mut pending = vec![dir];
+    while let Some(dir) = pending.pop() {
+        if let Ok(metadata) = fs::metadata(&dir) {
+            if !look(&dir, metadata.ino()) {
                 break;
             }
-            if let Ok(metadata) = fs::metadata(&dir) {
-                if ids.contains(&metadata.ino()) {
-                    let below = dir.strip_prefix(&self.mount).unwrap_or(&dir);
-                    found.insert(metadata.ino(), format!("/{}", below.display()));
-                }
-            }
-            let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-            let dirs = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
-            pending.extend(dirs.map(|e| e.path()));
         }
-        found
+        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+        let dirs = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+        pending.extend(dirs.map(|e| e.path()));
     }
 }
 

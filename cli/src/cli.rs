@@ -2,6 +2,7 @@
 //! The grammar of the command line. Help, man pages and completions are all
 //! made from it.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -9,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::cidr::Cidr;
 use crate::port::PortRange;
 use crate::size;
-use crate::uapi::BUSY_POLL_MAX;
+use crate::uapi::{BUSY_POLL_MAX, EVENTS};
 
 /// Control local TCP acceleration
 ///
@@ -57,6 +58,14 @@ pub enum Object {
     #[command(subcommand)]
     Stats(StatsCommand),
 
+    /// Serve the counters to Prometheus, over HTTP
+    ///
+    /// Opens its sockets as root and then becomes the user, for good: with no
+    /// capability and no way to get one, it can read the module's counters and
+    /// nothing else. It outlives the module: while that is not loaded,
+    /// socksplice_up is 0. Ends by a signal.
+    Exporter(Exporter),
+
     /// The module's state and its switches
     #[command(subcommand)]
     Feature(FeatureCommand),
@@ -86,26 +95,65 @@ pub enum PolicyCommand {
     /// Accelerate the connections that match, from now on
     ///
     /// A connection is accelerated if the sockets of both its ends match. The
-    /// new policy replaces the old one in one step; connections that are open
-    /// already stay as they are. It holds until 'policy clear' or a reboot. If
-    /// anything fails, the old policy stays.
+    /// new policy, which is called "default", replaces all old ones in one step;
+    /// connections that are open already stay as they are. It holds until 'policy
+    /// clear' or a reboot. If anything fails, the old policies stay.
     Set(PolicySet),
 
-    /// Show the policy
+    /// Put the policies of a file in force
+    ///
+    /// They replace all old ones in one step; connections that are open already
+    /// stay as they are. Of several policies that a socket matches the first one
+    /// in the file decides. A file without a policy clears them. If anything is
+    /// wrong, nothing changes. socksplice(8) describes the file under CONFIGURATION.
+    Apply {
+        /// The file; /dev/stdin reads from a pipe
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+
+    /// Print what is in force as a file for 'policy apply'
+    ///
+    /// To apply it changes nothing. Cgroups that were removed are not in it.
+    Export,
+
+    /// Show the policies, in the order in which they decide
     Show,
 
     /// Accelerate no further connections
     ///
-    /// Connections that are accelerated already stay so; 'pair drop --all' takes
-    /// them back to TCP.
-    Clear,
+    /// Connections that are accelerated already stay so, unless --unpair is given.
+    Clear(PolicyClear),
 }
+
+#[derive(Args)]
+pub struct PolicyClear {
+    /// Then take all pairs back to TCP, as 'pair drop --all' does. If one is left
+    /// when the time is up, the exit status is 1, and it is on its way back
+    #[arg(long)]
+    pub unpair: bool,
+
+    /// Seconds to wait for them [default: 10]
+    #[arg(long, value_name = "SECONDS", requires = "unpair")]
+    pub timeout: Option<u32>,
+}
+
+impl PolicyClear {
+    pub fn wait(&self) -> Wait {
+        Wait {
+            timeout: self.timeout.unwrap_or(TIMEOUT),
+        }
+    }
+}
+
+/// Seconds that a command waits for readers if it is not told.
+const TIMEOUT: u32 = 10;
 
 /// How long a command waits for readers.
 #[derive(Args)]
 pub struct Wait {
     /// Seconds to wait until all bytes of the rings have been read; 0: do not wait
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
     pub timeout: u32,
 }
 
@@ -142,7 +190,28 @@ pub struct PolicySet {
 #[derive(Subcommand)]
 pub enum PairCommand {
     /// Show each pair: both ends, bytes by path, ring memory, age
-    Show,
+    ///
+    /// With --port, --cgroup, --netns, --pid or --process only those of which one end
+    /// has all that is asked for.
+    Show(PairShow),
+
+    /// Show what the pairs carry just now, again and again
+    ///
+    /// One line for each pair: bytes a second that its active opener sends and
+    /// receives, the share of them that goes by ring, messages a second, and the
+    /// processes at both ends. The busiest come first. The filters are those of 'pair
+    /// show'. Ends by Ctrl-C.
+    Top(PairTop),
+
+    /// Print a verdict with its reason for each connection that is considered
+    ///
+    /// One line for each event as it happens: time, event, reason, the connection as
+    /// one of its ends sees it, its network namespace; where there is a pair, its
+    /// number, its age, and the bytes that its active opener and the other end have
+    /// sent, by ring and by TCP. If events come faster than they are read, some are
+    /// lost, and how many is printed with the next one. EVENTS in socksplice(8) has
+    /// the reasons. Ends by Ctrl-C.
+    Monitor(PairMonitor),
 
     /// Take pairs back to TCP while they live
     ///
@@ -152,6 +221,142 @@ pub enum PairCommand {
     /// the exit status is 1, and the processes that do not read are listed; it stays
     /// on its way back.
     Drop(PairDrop),
+}
+
+/// All of it is asked of one end.
+#[derive(Args, Default)]
+pub struct EndFilter {
+    /// Only if the local or the remote port of an end is one of these
+    #[arg(long = "port", value_name = "N|N-M", num_args = 1..)]
+    pub ports: Vec<PortRange>,
+
+    /// Only if the socket of an end belongs to one of these cgroups, or to one below
+    #[arg(long = "cgroup", value_name = "PATH", num_args = 1..)]
+    pub cgroups: Vec<PathBuf>,
+
+    /// Only if an end is in this network namespace: a name of 'ip netns', or an inode
+    /// number
+    #[arg(long, value_name = "NETNS")]
+    pub netns: Option<String>,
+}
+
+#[derive(Args, Default)]
+pub struct PairFilter {
+    #[command(flatten)]
+    pub end: EndFilter,
+
+    /// Only if this process has an end open
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Option<u32>,
+
+    /// Only if a process of this name has an end open
+    #[arg(long, value_name = "NAME")]
+    pub process: Option<String>,
+}
+
+#[derive(Args)]
+pub struct PairShow {
+    #[command(flatten)]
+    pub filter: PairFilter,
+
+    /// What comes first: the lowest number, else the most of it
+    #[arg(long, value_name = "KEY")]
+    pub sort: Option<PairKey>,
+
+    /// Show no more than so many pairs
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub limit: Option<usize>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum PairKey {
+    /// The number of the pair
+    Id,
+    /// Its age
+    Age,
+    /// Bytes that both ends have sent by ring
+    Ring,
+    /// Bytes that both ends have sent by TCP
+    Tcp,
+    /// Bytes that wait in its rings to be read
+    Queued,
+    /// Bytes allocated for its rings
+    Memory,
+}
+
+#[derive(Args)]
+pub struct PairTop {
+    #[command(flatten)]
+    pub filter: PairFilter,
+
+    /// What the busiest have most of
+    #[arg(long, value_name = "KEY", default_value = "bytes")]
+    pub sort: TopKey,
+
+    /// Show no more than so many pairs [default: what the screen can hold]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub limit: Option<usize>,
+
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub interval: u32,
+
+    /// Print one table after the other; as if the output were no terminal
+    #[arg(long)]
+    pub batch: bool,
+
+    /// End after so many tables
+    #[arg(short = 'n', long, value_name = "N", value_parser = count)]
+    pub count: Option<usize>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum TopKey {
+    /// Bytes a second, both ways
+    Bytes,
+    /// Of these, by ring
+    Ring,
+    /// Of these, by TCP
+    Tcp,
+    /// Messages a second, both ways
+    Messages,
+}
+
+#[derive(Args)]
+pub struct PairMonitor {
+    #[command(flatten)]
+    pub filter: EndFilter,
+
+    /// Only these events
+    #[arg(long = "event", value_name = "EVENT", num_args = 1.., value_parser = clap::builder::PossibleValuesParser::new(EVENTS))]
+    pub events: Vec<String>,
+
+    /// End after so many events
+    #[arg(short = 'n', long, value_name = "N", value_parser = count)]
+    pub count: Option<usize>,
+
+    /// Kilobytes of events that may wait to be printed (4 to 65536)
+    #[arg(long, value_name = "KB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(4..=65536))]
+    pub buffer: u32,
+}
+
+#[derive(Args)]
+pub struct Exporter {
+    /// Where to listen, for example 127.0.0.1:9432 or [::]:9432; port 0 is any
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: SocketAddr,
+
+    /// Whom to become: a name in /etc/passwd, not root
+    #[arg(long, value_name = "NAME", default_value = "nobody")]
+    pub user: String,
+}
+
+/// A number from 1 on.
+fn count(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(n) if n > 0 && text.starts_with(|c: char| c.is_ascii_digit()) => Ok(n),
+        _ => Err("a number from 1 on is wanted".into()),
+    }
 }
 
 #[derive(Args)]
@@ -259,6 +464,16 @@ mod tests {
     }
 
     #[test]
+    fn policy_clear_waits_only_for_pairs() {
+        let parse = |arguments: &[&str]| {
+            let head = ["socksplice", "policy", "clear"];
+            Cli::try_parse_from(head.iter().chain(arguments)).is_ok()
+        };
+        assert!(parse(&[]) && parse(&["--unpair"]) && parse(&["--unpair", "--timeout", "3"]));
+        assert!(!parse(&["--timeout", "3"]) && !parse(&["--unpair", "--timeout", "-1"]));
+    }
+
+    #[test]
     fn pair_drop_takes_pairs_or_all() {
         let parse = |arguments: &[&str]| {
             let head = ["socksplice", "pair", "drop"];
@@ -273,6 +488,39 @@ mod tests {
             &["3", "--timeout", "-1"],
         ] {
             assert!(!parse(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn views_refuse_bad_values() {
+        let parse = |line: &str| {
+            let words = line.split(' ');
+            Cli::try_parse_from(std::iter::once("socksplice").chain(words)).is_ok()
+        };
+        for good in [
+            "pair show --port 80 443-444 --netns blue --pid 1 --process x --sort ring --limit 1",
+            "pair top --batch -n 3 --sort messages --interval 1",
+            "pair monitor --event paired ended -n 1 --buffer 4 --port 1",
+            "exporter --listen [::1]:0 --user nobody",
+        ] {
+            assert!(parse(good), "{good}");
+        }
+        for bad in [
+            "pair show --limit 0",
+            "pair show --limit +1",
+            "pair show --sort size",
+            "pair show --pid 0",
+            "pair show --port 0",
+            "pair top --interval 0",
+            "pair top -n x",
+            "pair monitor --event gone",
+            "pair monitor --buffer 3",
+            "pair monitor --pid 1",
+            "exporter",
+            "exporter --listen 9432",
+            "exporter --listen localhost",
+        ] {
+            assert!(!parse(bad), "{bad}");
         }
     }
 

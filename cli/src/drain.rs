@@ -36,18 +36,29 @@ pub fn drop(arguments: PairDrop) -> Result<Answer> {
             .remedy("'socksplice pair show' lists those that there are"));
     }
     if arguments.all {
-        module.drop_all()?;
+        return unpair(Some(&module), &arguments.wait);
     }
     for id in &arguments.ids {
         module.drop_pair(*id)?;
     }
-    let mine = |pair: &Pair| match arguments.all {
-        true => pair.draining,
-        false => arguments.ids.iter().any(|id| u64::from(*id) == pair.id),
+    let mine = |pair: &Pair| arguments.ids.iter().any(|id| u64::from(*id) == pair.id);
+    finish(&module, &arguments.wait, mine)
+}
+
+/// All pairs that there are now. Without a module there are none.
+pub fn unpair(module: Option<&Module>, wait: &Wait) -> Result<Answer> {
+    let Some(module) = module else {
+        return Ok(answer(&[], None));
     };
-    let left = wait(&arguments.wait, || {
-        let mut pairs = pair::list(&module)?;
-        pairs.retain(mine);
+    module.drop_all()?;
+    finish(module, wait, |pair| pair.draining)
+}
+
+/// Waits for the pairs that `mine` tells from the others, and lists who holds them.
+fn finish(module: &Module, arguments: &Wait, mine: impl Fn(&Pair) -> bool) -> Result<Answer> {
+    let left = wait(arguments, || {
+        let mut pairs = pair::list(module)?;
+        pairs.retain(&mine);
         Ok((pairs.is_empty(), pairs))
     })?;
     Ok(answer(&holders(&left, &Sockets::read()), None))
@@ -55,8 +66,7 @@ pub fn drop(arguments: PairDrop) -> Result<Answer> {
 
 pub fn drain(arguments: Wait) -> Result<Answer> {
     let (module, _) = Module::open()?;
-    module.set(A_STATUS_PAIRING, false)?;
-    module.set(A_STATUS_SO_SPLICE, false)?;
+    module.set(&[(A_STATUS_PAIRING, false), (A_STATUS_SO_SPLICE, false)])?;
     let policy = pin::live().is_some();
     let mut uses = Uses::default();
     let left = wait(&arguments, || {
@@ -123,11 +133,7 @@ fn holders(pairs: &[Pair], sockets: &Sockets) -> Vec<Holder> {
 fn answer(holders: &[Holder], uses: Option<Uses>) -> Answer {
     let mut text = String::new();
     for holder in holders {
-        let names: Vec<String> = holder
-            .processes
-            .iter()
-            .map(|p| format!("{}({})", p.name, p.pid))
-            .collect();
+        let names: Vec<String> = holder.processes.iter().map(|p| p.to_string()).collect();
         let names = match names.is_empty() {
             true => "no process".to_string(),
             false => names.join(" "),

@@ -21,7 +21,7 @@ pub fn set(feature: Feature, state: Switch) -> Result<Answer> {
         Feature::Splice => A_STATUS_SPLICE,
         Feature::SoSplice => A_STATUS_SO_SPLICE,
     };
-    module.set(attribute, state == Switch::On)?;
+    module.set(&[(attribute, state == Switch::On)])?;
     let Answer { json, .. } = answer(&module.status()?);
     Ok(Answer::new("", json))
 }
@@ -90,6 +90,7 @@ mod tests {
             splice: false,
             so_splice: true,
             ring_size: 65536,
+            events: true,
         });
         assert!(answer.text.contains("ring_size:   64K\n"));
         assert!(answer.text.contains("not installed: "));

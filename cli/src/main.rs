@@ -8,19 +8,25 @@ mod cli;
 mod doctor;
 mod drain;
 mod error;
+mod exporter;
 mod feature;
+mod filter;
+mod http;
 mod man;
 mod module;
+mod monitor;
 mod netlink;
 mod netns;
 mod output;
 mod pair;
 mod policy;
 mod port;
+mod privilege;
 mod process;
 mod size;
 mod splice;
 mod stats;
+mod top;
 mod uapi;
 
 use std::io::{self, Write};
@@ -46,7 +52,7 @@ fn main() -> ExitCode {
             return fail(&e.into(), arguments.any(|a| a == "-j" || a == "--json"));
         }
     };
-    match run(cli.object) {
+    match run(cli.object, cli.json) {
         Ok(answer) => match answer.print(cli.json) {
             // The reader went away: it has what it wanted.
             Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
@@ -59,16 +65,22 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(object: Object) -> error::Result<Answer> {
+/// `json` is for those that print as they go.
+fn run(object: Object, json: bool) -> error::Result<Answer> {
     match object {
         Object::Policy(PolicyCommand::Set(arguments)) => policy::set(arguments),
         Object::Policy(PolicyCommand::Show) => policy::show(),
-        Object::Policy(PolicyCommand::Clear) => policy::clear(),
-        Object::Pair(PairCommand::Show) => pair::show(),
+        Object::Policy(PolicyCommand::Apply { file }) => policy::apply(&file),
+        Object::Policy(PolicyCommand::Export) => policy::export(),
+        Object::Policy(PolicyCommand::Clear(arguments)) => policy::clear(arguments),
+        Object::Pair(PairCommand::Show(arguments)) => pair::show(arguments),
+        Object::Pair(PairCommand::Top(arguments)) => top::run(arguments, json),
+        Object::Pair(PairCommand::Monitor(arguments)) => monitor::run(arguments, json),
         Object::Pair(PairCommand::Drop(arguments)) => drain::drop(arguments),
         Object::Splice(SpliceCommand::Show) => splice::show(),
         Object::Drain(wait) => drain::drain(wait),
         Object::Stats(StatsCommand::Show) => stats::show(),
+        Object::Exporter(arguments) => exporter::run(arguments, json),
         Object::Feature(FeatureCommand::Show) => feature::show(),
         Object::Feature(FeatureCommand::Set { feature, state }) => feature::set(feature, state),
         Object::Doctor => Ok(doctor::run()),

@@ -15,7 +15,7 @@ use crate::output::{Answer, SCHEMA};
 
 const SECTIONS: &str = include_str!("../../man/sections.roff");
 const ELSEWHERE: &str = ".SH \"SEE ALSO\"\n.BR socksplice (8),\n\
-    which also documents the JSON output and the exit status.\n";
+    which also documents the JSON output, events, metrics and the exit status.\n";
 
 pub fn write(dir: &Path) -> Result<Answer> {
     let pages = pages().map_err(|e| Error::new(format!("cannot make the man pages: {e}")))?;
@@ -71,7 +71,12 @@ mod tests {
         for name in [
             "socksplice.8",
             "socksplice-policy-set.8",
+            "socksplice-policy-apply.8",
+            "socksplice-policy-export.8",
             "socksplice-pair-show.8",
+            "socksplice-pair-top.8",
+            "socksplice-pair-monitor.8",
+            "socksplice-exporter.8",
             "socksplice-pair-drop.8",
             "socksplice-drain.8",
             "socksplice-doctor.8",
@@ -89,7 +94,16 @@ mod tests {
     fn the_first_page_documents_status_and_schema() {
         let pages = pages().unwrap();
         let text = String::from_utf8_lossy(&pages[0].1);
-        for section in ["EXIT STATUS", "OUTPUT", "FILES", "EXAMPLES"] {
+        for section in [
+            "EXIT STATUS",
+            "OUTPUT",
+            "EVENTS",
+            "METRICS",
+            "CONFIGURATION",
+            "SERVICE",
+            "FILES",
+            "EXAMPLES",
+        ] {
             assert!(text.contains(&format!(".SH {section}")), "{section}");
         }
     }

@@ -9,7 +9,7 @@ use netlink_packet_core::DefaultNla;
 use rustix::process::geteuid;
 
 use crate::error::{Error, Result};
-use crate::netlink::{Attributes, Family};
+use crate::netlink::{Attributes, Family, Listener};
 use crate::uapi::*;
 
 /// The module of the same source has the same version.
@@ -47,6 +47,8 @@ pub struct Status {
     pub splice: bool,
     pub so_splice: bool,
     pub ring_size: u32,
+    /// Events reach this network namespace.
+    pub events: bool,
 }
 
 impl Status {
@@ -63,6 +65,7 @@ impl Status {
             splice: a.flag(A_STATUS_SPLICE),
             so_splice: a.flag(A_STATUS_SO_SPLICE),
             ring_size: a.number(A_STATUS_RING_SIZE) as u32,
+            events: a.flag(A_STATUS_EVENTS),
         }
     }
 }
@@ -110,6 +113,34 @@ impl Module {
         explain(self.family.dump(command))
     }
 
+    /// The counters, in the module's order.
+    pub fn stats(&self) -> Result<Vec<(String, u64)>> {
+        let counters = self.dump(CMD_STATS_GET)?;
+        let counters = counters.iter();
+        Ok(counters
+            .filter_map(|a| Some((a.string(A_STAT_NAME)?, a.number(A_STAT_VALUE))))
+            .collect())
+    }
+
+    /// Looks for the module again, by the same socket and so with the rights of whoever
+    /// opened that: it may have been unloaded and loaded.
+    pub fn reconnect(&mut self) -> io::Result<()> {
+        self.family.resolve(FAMILY)
+    }
+
+    /// True as long as the module that this was opened with is the one that is loaded.
+    pub fn is_same(&self) -> bool {
+        self.family.is_current(FAMILY)
+    }
+
+    /// What becomes of connections from now on. `buffer`: bytes that the kernel keeps of
+    /// what was not received yet.
+    pub fn events(&self, buffer: usize) -> Result<Listener> {
+        self.family
+            .listen(GROUP_EVENTS, buffer)
+            .map_err(|e| Error::new(format!("cannot listen to the module: {e}")))
+    }
+
     /// Begins to un-pair one pair; it may have ended by itself.
     pub fn drop_pair(&self, id: u32) -> Result<()> {
         let id = DefaultNla::new(A_PAIR_ID, id.to_ne_bytes().to_vec());
@@ -129,9 +160,13 @@ impl Module {
         explain(self.family.request(CMD_SPLICE_DROP, &[])).map(|_| ())
     }
 
-    pub fn set(&self, attribute: u16, value: bool) -> Result<()> {
-        let attribute = DefaultNla::new(attribute, vec![value.into()]);
-        explain(self.family.request(CMD_STATUS_SET, &[attribute])).map(|_| ())
+    /// All of these switches, by their attributes, or none.
+    pub fn set(&self, switches: &[(u16, bool)]) -> Result<()> {
+        let attributes: Vec<DefaultNla> = switches
+            .iter()
+            .map(|(attribute, value)| DefaultNla::new(*attribute, vec![(*value).into()]))
+            .collect();
+        explain(self.family.request(CMD_STATUS_SET, &attributes)).map(|_| ())
     }
 }
 

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Requests to the module's generic-netlink family.
+//! Requests to the module's generic-netlink family, and what it sends unasked.
 
 use std::io;
+use std::time::Duration;
 
 use netlink_packet_core::{
     DecodeError, DefaultNla, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable,
     NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable, NlaBuffer, NlasIterator,
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 /// `GENL_ID_CTRL` and what is needed of its family to find another one.
 const CTRL_ID: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+const CTRL_ATTR_MCAST_GROUPS: u16 = 7;
+const CTRL_ATTR_MCAST_GRP_NAME: u16 = 1;
+const CTRL_ATTR_MCAST_GRP_ID: u16 = 2;
 
 const GENL_HEADER: usize = 4;
 
@@ -107,6 +114,8 @@ pub struct Family {
     socket: Socket,
     id: u16,
     version: u8,
+    /// Multicast groups, by name.
+    groups: Vec<(String, u32)>,
 }
 
 impl Family {
@@ -120,20 +129,55 @@ impl Family {
             socket,
             id: CTRL_ID,
             version: 1,
+            groups: Vec::new(),
         };
+        family.resolve(name)?;
+        family.version = version;
+        Ok(family)
+    }
+
+    /// Asks for the number that the name has now.
+    pub fn resolve(&mut self, name: &str) -> io::Result<()> {
+        let answer = self.look_up(name)?;
+        match u16::try_from(answer.number(CTRL_ATTR_FAMILY_ID)) {
+            Ok(id) if id != 0 => self.id = id,
+            _ => return Err(io::Error::from(io::ErrorKind::NotFound)),
+        }
+        self.groups = groups(&answer)?;
+        Ok(())
+    }
+
+    /// Whether the name still has the number that it had.
+    pub fn is_current(&self, name: &str) -> bool {
+        self.look_up(name).is_ok_and(|answer| {
+            answer.number(CTRL_ATTR_FAMILY_ID) == u64::from(self.id)
+                && groups(&answer).is_ok_and(|groups| groups == self.groups)
+        })
+    }
+
+    fn look_up(&self, name: &str) -> io::Result<Attributes> {
         let mut name = name.as_bytes().to_vec();
         name.push(0);
-        let answers = family.request(
-            CTRL_CMD_GETFAMILY,
-            &[DefaultNla::new(CTRL_ATTR_FAMILY_NAME, name)],
-        )?;
-        let id = answers.first().map_or(0, |a| a.number(CTRL_ATTR_FAMILY_ID));
-        family.id = u16::try_from(id).unwrap_or(0);
-        family.version = version;
-        match family.id {
-            0 => Err(io::Error::from(io::ErrorKind::NotFound)),
-            _ => Ok(family),
-        }
+        let name = [DefaultNla::new(CTRL_ATTR_FAMILY_NAME, name)];
+        let answers = self.exchange_with(CTRL_ID, 1, CTRL_CMD_GETFAMILY, NLM_F_ACK, &name)?;
+        let answer = answers.into_iter().next();
+        answer.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    /// Joins a multicast group, with a receive buffer of so many bytes.
+    pub fn listen(&self, group: &str, buffer: usize) -> io::Result<Listener> {
+        let group = self.groups.iter().find(|g| g.0 == group);
+        let Some(group) = group.map(|g| g.1) else {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        };
+        let mut socket = Socket::new(NETLINK_GENERIC)?;
+        socket.bind_auto()?;
+        // The kernel doubles it for its own needs.
+        set_socket_recv_buffer_size_force(&socket, buffer)?;
+        // Losses are seen from the numbers of the messages.
+        socket.set_no_enobufs(true)?;
+        socket.add_membership(group)?;
+        Ok(Listener { socket })
     }
 
     pub fn request(&self, command: u8, attributes: &[DefaultNla]) -> io::Result<Vec<Attributes>> {
@@ -150,14 +194,25 @@ impl Family {
         flags: u16,
         attributes: &[DefaultNla],
     ) -> io::Result<Vec<Attributes>> {
+        self.exchange_with(self.id, self.version, command, flags, attributes)
+    }
+
+    fn exchange_with(
+        &self,
+        family: u16,
+        version: u8,
+        command: u8,
+        flags: u16,
+        attributes: &[DefaultNla],
+    ) -> io::Result<Vec<Attributes>> {
         let mut bytes = vec![0; attributes.buffer_len()];
         attributes.emit(&mut bytes);
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | flags;
         let message = Message {
-            family: self.id,
+            family,
             command,
-            version: self.version,
+            version,
             attributes: bytes,
         };
         let mut request = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
@@ -169,14 +224,8 @@ impl Family {
         let mut answers = Vec::new();
         loop {
             let (datagram, _) = self.socket.recv_from_full()?;
-            let mut rest = datagram.as_slice();
-            while !rest.is_empty() {
-                let message = NetlinkMessage::<Message>::deserialize(rest)
-                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
-                // Messages start at multiples of four.
-                let length = (message.header.length as usize).next_multiple_of(4);
-                rest = rest.get(length.max(4)..).unwrap_or(&[]);
-                match message.payload {
+            for payload in payloads(&datagram)? {
+                match payload {
                     NetlinkPayload::InnerMessage(m) => {
                         answers.push(Attributes::parse(&m.attributes)?)
                     }
@@ -193,6 +242,63 @@ impl Family {
                 }
             }
         }
+    }
+}
+
+/// The messages of one datagram.
+fn payloads(datagram: &[u8]) -> io::Result<Vec<NetlinkPayload<Message>>> {
+    let mut payloads = Vec::new();
+    let mut rest = datagram;
+    while !rest.is_empty() {
+        let message = NetlinkMessage::<Message>::deserialize(rest)
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
+        // Messages start at multiples of four.
+        let length = (message.header.length as usize).next_multiple_of(4);
+        rest = rest.get(length.max(4)..).unwrap_or(&[]);
+        payloads.push(message.payload);
+    }
+    Ok(payloads)
+}
+
+fn groups(family: &Attributes) -> io::Result<Vec<(String, u32)>> {
+    let mut groups = Vec::new();
+    for list in family.all(CTRL_ATTR_MCAST_GROUPS) {
+        // An array: the kinds of its elements are their places.
+        for (_, element) in &Attributes::parse(list)?.0 {
+            let group = Attributes::parse(element)?;
+            let name = group.string(CTRL_ATTR_MCAST_GRP_NAME).unwrap_or_default();
+            groups.push((name, group.number(CTRL_ATTR_MCAST_GRP_ID) as u32));
+        }
+    }
+    Ok(groups)
+}
+
+/// Receives what is sent to a multicast group.
+pub struct Listener {
+    socket: Socket,
+}
+
+impl Listener {
+    /// What came next; nothing if that takes longer than `timeout`.
+    pub fn receive(&self, timeout: Duration) -> io::Result<Vec<Attributes>> {
+        let timeout = Timespec::try_from(timeout).expect("a time of seconds");
+        let mut sockets = [PollFd::new(&self.socket, PollFlags::IN)];
+        match poll(&mut sockets, Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => return Ok(Vec::new()),
+            ready => ready?,
+        };
+        let (datagram, sender) = self.socket.recv_from_full()?;
+        // Only the kernel is believed.
+        if sender.port_number() != 0 {
+            return Ok(Vec::new());
+        }
+        let messages = payloads(&datagram)?.into_iter();
+        messages
+            .filter_map(|payload| match payload {
+                NetlinkPayload::InnerMessage(m) => Some(Attributes::parse(&m.attributes)),
+                _ => None,
+            })
+            .collect()
     }
 }
 

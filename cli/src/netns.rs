@@ -23,6 +23,12 @@ impl Names {
         self.0.get(&inode).map(String::as_str)
     }
 
+    /// The inode number of a namespace, given as that or by its name.
+    pub fn inode(&self, text: &str) -> Option<u64> {
+        let named = self.0.iter().find(|(_, name)| *name == text);
+        named.map(|n| *n.0).or_else(|| text.parse().ok())
+    }
+
     #[cfg(test)]
     pub fn of(list: &[(u64, &str)]) -> Self {
         Names(list.iter().map(|(i, n)| (*i, n.to_string())).collect())

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the commands print: a table for people, or one JSON document.
 
+use std::fmt::Display;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use serde_json::Value;
+
+use crate::error::{Error, Result};
 
 /// Version of every JSON document. Members are added without a new version;
 /// it changes when one is removed, renamed or given another meaning.
@@ -26,14 +30,30 @@ impl Answer {
         }
     }
 
+    /// Of a command that has printed what it had to say.
+    pub fn said() -> Self {
+        Answer::new("", Value::Null)
+    }
+
     pub fn print(&self, json: bool) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        if json {
+        if json && !self.json.is_null() {
             writeln!(out, "{}", self.json)?;
-        } else {
+        } else if !json {
             out.write_all(self.text.as_bytes())?;
         }
         out.flush()
+    }
+}
+
+/// Prints a part of an answer that goes on. False if the reader went away: it has what
+/// it wanted.
+pub fn say(text: impl Display) -> Result<bool> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(Error::new(format!("cannot write the answer: {e}"))),
     }
 }
 
@@ -98,6 +118,43 @@ pub fn age(ms: u64) -> String {
     }
 }
 
+/// A number in at most four digits and a unit: 9999, 12.3k, 4.5M.
+pub fn short(n: f64) -> String {
+    const UNITS: [&str; 4] = ["k", "M", "G", "T"];
+    if n < 9999.5 {
+        return format!("{n:.0}");
+    }
+    let (mut n, mut unit) = (n / 1000.0, 0);
+    while n >= 999.95 && unit + 1 < UNITS.len() {
+        n /= 1000.0;
+        unit += 1;
+    }
+    format!("{n:.1}{}", UNITS[unit])
+}
+
+/// A time since 1970 as RFC 3339 has it, in UTC.
+pub fn timestamp(since_1970: Duration) -> String {
+    let seconds = since_1970.as_secs();
+    // Years begin in March, so that the odd day is their last.
+    let day = seconds / 86400 + 719_468;
+    let (era, day) = (day / 146_097, day % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = match month {
+        0..10 => (year + era * 400, month + 3),
+        _ => (year + era * 400 + 1, month - 9),
+    };
+    format!(
+        "{year:04}-{month:02}-{date:02}T{:02}:{:02}:{:02}.{:06}Z",
+        seconds / 3600 % 24,
+        seconds / 60 % 60,
+        seconds % 60,
+        since_1970.subsec_micros()
+    )
+}
+
 pub fn on_off(value: bool) -> &'static str {
     if value { "on" } else { "off" }
 }
@@ -125,6 +182,30 @@ mod tests {
     fn table_without_rows_is_its_header() {
         let table = Table::new(&[("NAME", Align::Left), ("VALUE", Align::Right)]);
         assert_eq!(table.render(), "NAME  VALUE\n");
+    }
+
+    #[test]
+    fn timestamps() {
+        let at = |seconds| timestamp(Duration::new(seconds, 123_456_789));
+        assert_eq!(at(0), "1970-01-01T00:00:00.123456Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00.123456Z");
+        assert_eq!(at(1_709_251_199), "2024-02-29T23:59:59.123456Z");
+        assert_eq!(at(1_767_225_599), "2025-12-31T23:59:59.123456Z");
+        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00.123456Z");
+    }
+
+    #[test]
+    fn short_numbers() {
+        for (n, text) in [
+            (0.0, "0"),
+            (9999.0, "9999"),
+            (12_345.0, "12.3k"),
+            (999_960.0, "1.0M"),
+            (4.56e9, "4.6G"),
+            (1e16, "10000.0T"),
+        ] {
+            assert_eq!(short(n), text);
+        }
     }
 
     #[test]

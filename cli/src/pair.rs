@@ -7,7 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::cli::{PairKey, PairShow};
 use crate::error::{Error, Result};
+use crate::filter::Filter;
 use crate::module::Module;
 use crate::netlink::Attributes;
 use crate::netns::Names;
@@ -18,7 +20,7 @@ use crate::uapi::*;
 #[derive(Serialize)]
 pub struct Pair {
     pub id: u64,
-    age_ms: u64,
+    pub age_ms: u64,
     /// It is on its way back to TCP.
     pub draining: bool,
     /// The active opener's end, then the other's.
@@ -27,16 +29,18 @@ pub struct Pair {
 
 #[derive(Serialize)]
 pub struct End {
-    local: Endpoint,
-    peer: Endpoint,
-    netns: Netns,
+    pub local: Endpoint,
+    pub peer: Endpoint,
+    pub netns: Netns,
     /// As SO_COOKIE; 0 if the socket has none yet or is gone.
     cookie: u64,
     /// Of its socket; 0 if no process has it.
     pub inode: u64,
+    /// Id of the socket's cgroup; 0 if it is gone.
+    pub cgroup: u64,
     /// Its socket is gone, or back on TCP.
     pub closed: bool,
-    sent: Sent,
+    pub sent: Sent,
     pub ring: Ring,
 }
 
@@ -54,28 +58,50 @@ pub struct Netns {
 
 /// What this end sent, by path.
 #[derive(Serialize)]
-struct Sent {
-    ring: Traffic,
-    tcp: Traffic,
+pub struct Sent {
+    pub ring: Traffic,
+    pub tcp: Traffic,
 }
 
-#[derive(Serialize)]
-struct Traffic {
-    bytes: u64,
-    messages: u64,
+#[derive(Clone, Copy, Default, Serialize)]
+pub struct Traffic {
+    pub bytes: u64,
+    pub messages: u64,
 }
 
 /// The ring that this end sends into.
 #[derive(Serialize)]
 pub struct Ring {
     size: u64,
-    memory: u64,
+    pub memory: u64,
     pub queued: u64,
 }
 
-pub fn show() -> Result<Answer> {
+pub fn show(arguments: PairShow) -> Result<Answer> {
     let (module, _) = Module::open()?;
-    Ok(answer(&list(&module)?))
+    let filter = Filter::new(&arguments.filter)?;
+    let mut pairs = list(&module)?;
+    filter.keep(&mut pairs);
+    let total = pairs.len();
+    if let Some(key) = arguments.sort {
+        pairs.sort_by_key(|pair| key_of(pair, key));
+    }
+    pairs.truncate(arguments.limit.unwrap_or(usize::MAX));
+    Ok(answer(&pairs, total))
+}
+
+/// What comes first has the least: the largest number, or the first of the pairs.
+fn key_of(pair: &Pair, key: PairKey) -> (u64, u64) {
+    let sum = |of: fn(&End) -> u64| pair.ends.iter().map(of).sum::<u64>();
+    let size = match key {
+        PairKey::Id => 0,
+        PairKey::Age => pair.age_ms,
+        PairKey::Ring => sum(|end| end.sent.ring.bytes),
+        PairKey::Tcp => sum(|end| end.sent.tcp.bytes),
+        PairKey::Queued => sum(|end| end.ring.queued),
+        PairKey::Memory => sum(|end| end.ring.memory),
+    };
+    (u64::MAX - size, pair.id)
 }
 
 pub fn list(module: &Module) -> Result<Vec<Pair>> {
@@ -89,7 +115,8 @@ pub fn list(module: &Module) -> Result<Vec<Pair>> {
 }
 
 impl Pair {
-    fn from_attributes(a: &Attributes, names: &Names) -> io::Result<Self> {
+    /// Also of an event, which may have one end only.
+    pub fn from_attributes(a: &Attributes, names: &Names) -> io::Result<Self> {
         let ends: io::Result<Vec<End>> = a
             .all(A_PAIR_END)
             .map(|nest| End::from_attributes(&Attributes::parse(nest)?, names))
@@ -125,6 +152,7 @@ impl End {
             },
             cookie: a.number(A_END_COOKIE),
             inode: a.number(A_END_INODE),
+            cgroup: a.number(A_END_CGROUP),
             closed: a.flag(A_END_CLOSED),
             sent: Sent {
                 ring: traffic(A_END_TX_RING_BYTES, A_END_TX_RING_MSGS),
@@ -167,8 +195,17 @@ pub fn ip(bytes: &[u8]) -> io::Result<IpAddr> {
     }
 }
 
+impl Netns {
+    pub fn shown(&self) -> String {
+        match &self.name {
+            Some(name) => format!("{name}({})", self.inode),
+            None => self.inode.to_string(),
+        }
+    }
+}
+
 /// Two lines for each pair, the active opener first.
-fn answer(pairs: &[Pair]) -> Answer {
+fn answer(pairs: &[Pair], total: usize) -> Answer {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         ("PAIR", Right),
@@ -193,10 +230,7 @@ fn answer(pairs: &[Pair]) -> Answer {
                 age,
                 socket(&end.local),
                 socket(&end.peer),
-                match &end.netns.name {
-                    Some(name) => format!("{name}({})", end.netns.inode),
-                    None => end.netns.inode.to_string(),
-                },
+                end.netns.shown(),
                 end.sent.ring.bytes.to_string(),
                 end.sent.ring.messages.to_string(),
                 end.sent.tcp.bytes.to_string(),
@@ -211,7 +245,10 @@ fn answer(pairs: &[Pair]) -> Answer {
             ]);
         }
     }
-    Answer::new(table.render(), json!({ "schema": SCHEMA, "pairs": pairs }))
+    Answer::new(
+        table.render(),
+        json!({ "schema": SCHEMA, "total": total, "pairs": pairs }),
+    )
 }
 
 pub fn socket(endpoint: &Endpoint) -> String {
@@ -219,7 +256,7 @@ pub fn socket(endpoint: &Endpoint) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use netlink_packet_core::{DefaultNla, Emitable};
 
@@ -249,11 +286,13 @@ mod tests {
             u32n(A_END_RING_QUEUED, 3),
             DefaultNla::new(A_END_CLOSED, vec![0]),
             u64n(A_END_INODE, 4711),
+            u64n(A_END_CGROUP, 815),
         ]);
         DefaultNla::new(A_PAIR_END | 0x8000, bytes)
     }
 
-    fn pair(address: &[u8]) -> io::Result<Pair> {
+    /// Number 9, old, on its way back, in "blue", from port 40000.
+    pub fn pair(address: &[u8]) -> io::Result<Pair> {
         let bytes = emit(&[
             DefaultNla::new(A_PAIR_ID, 9u32.to_ne_bytes().to_vec()),
             DefaultNla::new(A_PAIR_AGE_MS, 61_000u64.to_ne_bytes().to_vec()),
@@ -267,7 +306,7 @@ mod tests {
 
     #[test]
     fn json_has_both_ends() {
-        let json = answer(&[pair(&[127, 0, 0, 1]).unwrap()]).json;
+        let json = answer(&[pair(&[127, 0, 0, 1]).unwrap()], 3).json;
         let pair = &json["pairs"][0];
         assert_eq!(pair["id"], 9);
         assert_eq!(pair["ends"].as_array().unwrap().len(), 2);
@@ -280,6 +319,8 @@ mod tests {
         assert_eq!(end["sent"]["tcp"]["messages"], 1);
         assert_eq!(end["ring"]["queued"], 3);
         assert_eq!(end["inode"], 4711);
+        assert_eq!(end["cgroup"], 815);
+        assert_eq!(json["total"], 3);
         assert_eq!(pair["draining"], true);
     }
 
@@ -287,12 +328,31 @@ mod tests {
     fn table_has_two_lines_for_a_pair() {
         let mut v6 = [0; 16];
         v6[15] = 1;
-        let text = answer(&[pair(&v6).unwrap()]).text;
+        let text = answer(&[pair(&v6).unwrap()], 1).text;
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         assert!(lines[1].contains("[::1]:40000") && lines[1].contains("1m01s"));
         assert!(lines[2].contains("blue(4026531840)") && lines[2].contains("64K/64K"));
         assert!(lines[2].ends_with("draining"));
+    }
+
+    #[test]
+    fn sorted_by_what_is_largest() {
+        let of = |id, ring, queued| {
+            let mut pair = pair(&[127, 0, 0, 1]).unwrap();
+            pair.id = id;
+            pair.ends[1].sent.ring.bytes = ring;
+            pair.ends[0].ring.queued = queued;
+            pair
+        };
+        let order = |key| {
+            let mut pairs = [of(3, 10, 0), of(1, 30, 5), of(2, 30, 9)];
+            pairs.sort_by_key(|pair| key_of(pair, key));
+            pairs.map(|pair| pair.id)
+        };
+        assert_eq!(order(PairKey::Id), [1, 2, 3]);
+        assert_eq!(order(PairKey::Ring), [1, 2, 3]);
+        assert_eq!(order(PairKey::Queued), [2, 1, 3]);
     }
 
     #[test]

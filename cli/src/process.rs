@@ -2,6 +2,7 @@
 //! Which processes have a socket open.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -13,22 +14,37 @@ pub struct Process {
     pub name: String,
 }
 
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({})", self.name, self.pid)
+    }
+}
+
 /// Inode number of a socket to the processes that have it.
 pub struct Sockets(HashMap<u64, Vec<Process>>);
 
 impl Sockets {
     /// What cannot be looked at, because it ends meanwhile, is left out.
     pub fn read() -> Self {
-        Sockets::read_from(Path::new("/proc"))
+        Sockets::of(|_| true)
     }
 
-    fn read_from(proc: &Path) -> Self {
+    /// Those of the processes that `wanted` wants.
+    pub fn of(wanted: impl Fn(&Process) -> bool) -> Self {
+        let proc = Path::new("/proc");
         let mut sockets: HashMap<u64, Vec<Process>> = HashMap::new();
         for entry in fs::read_dir(proc).into_iter().flatten().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
                 continue;
             };
-            let mut name = None;
+            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            let process = Process {
+                pid,
+                name: name.trim_end().to_string(),
+            };
+            if !wanted(&process) {
+                continue;
+            }
             let descriptors = fs::read_dir(entry.path().join("fd"));
             for descriptor in descriptors.into_iter().flatten().flatten() {
                 let Ok(target) = fs::read_link(descriptor.path()) else {
@@ -37,21 +53,22 @@ impl Sockets {
                 let Some(inode) = target.to_str().and_then(inode_of) else {
                     continue;
                 };
-                let name = name.get_or_insert_with(|| {
-                    let name = fs::read_to_string(entry.path().join("comm"));
-                    name.unwrap_or_default().trim_end().to_string()
-                });
-                let process = Process {
-                    pid,
-                    name: name.clone(),
-                };
                 let holders = sockets.entry(inode).or_default();
                 if !holders.contains(&process) {
-                    holders.push(process);
+                    holders.push(process.clone());
                 }
             }
         }
         Sockets(sockets)
+    }
+
+    /// As people read it: NAME(PID), or "-".
+    pub fn names(&self, inode: u64) -> String {
+        let names: Vec<_> = self.holders(inode).iter().map(|p| p.to_string()).collect();
+        match names.is_empty() {
+            true => "-".into(),
+            false => names.join(","),
+        }
     }
 
     pub fn holders(&self, inode: u64) -> &[Process] {

@@ -6,16 +6,10 @@ use serde_json::{Map, json};
 use crate::error::Result;
 use crate::module::Module;
 use crate::output::{Align, Answer, SCHEMA, Table};
-use crate::uapi::{A_STAT_NAME, A_STAT_VALUE, CMD_STATS_GET};
 
 pub fn show() -> Result<Answer> {
     let (module, _) = Module::open()?;
-    let counters: Vec<_> = module
-        .dump(CMD_STATS_GET)?
-        .iter()
-        .filter_map(|a| Some((a.string(A_STAT_NAME)?, a.number(A_STAT_VALUE))))
-        .collect();
-    Ok(answer(&counters))
+    Ok(answer(&module.stats()?))
 }
 
 fn answer(counters: &[(String, u64)]) -> Answer {

@@ -4,6 +4,12 @@
 pub const FAMILY: &str = "socksplice";
 pub const FAMILY_VERSION: u8 = 1;
 
+/// The multicast group of the verdicts.
+pub const GROUP_EVENTS: &str = "events";
+
+/// `enum socksplice_event`, from 1 on.
+pub const EVENTS: [&str; 5] = ["paired", "declined", "expired", "dropped", "ended"];
+
 pub const RING_SIZE_MIN: u32 = 1 << 12;
 pub const RING_SIZE_MAX: u32 = 1 << 20;
 pub const BUSY_POLL_MAX: u32 = 1000;
@@ -25,7 +31,7 @@ macro_rules! numbered {
 
 numbered! { COMMANDS, u8,
     CMD_STATUS_GET, CMD_STATS_GET, CMD_PAIR_GET, CMD_STATUS_SET, CMD_PAIR_DROP,
-    CMD_SPLICE_GET, CMD_SPLICE_DROP,
+    CMD_EVENT, CMD_SPLICE_GET, CMD_SPLICE_DROP,
 }
 
 numbered! { ATTRIBUTES, u16,
@@ -37,7 +43,8 @@ numbered! { ATTRIBUTES, u16,
     A_END_FAMILY, A_END_SADDR, A_END_DADDR, A_END_SPORT, A_END_DPORT, A_END_NETNS, A_END_COOKIE,
     A_END_TX_RING_BYTES, A_END_TX_RING_MSGS, A_END_TX_TCP_BYTES, A_END_TX_TCP_MSGS,
     A_END_RING_SIZE, A_END_RING_MEM, A_END_RING_QUEUED, A_END_CLOSED,
-    A_PAIR_DRAINING, A_END_INODE,
+    A_PAIR_DRAINING, A_END_INODE, A_END_CGROUP, A_STATUS_EVENTS,
+    A_EVENT, A_EVENT_REASON, A_EVENT_TIME, A_EVENT_SEQ,
     A_STATUS_SO_SPLICE,
     A_SPLICE_SOURCE, A_SPLICE_SINK, A_SPLICE_UID, A_SPLICE_MOVED, A_SPLICE_MAX, A_SPLICE_IDLE_MS,
     A_SPLICE_AGE_MS,
@@ -58,6 +65,19 @@ mod tests {
             .filter(|name| name.starts_with(prefix) && !name.ends_with("_UNSPEC"))
             .map(|name| name.replacen("SOCKSPLICE_", "", 1))
             .collect()
+    }
+
+    #[test]
+    fn events_are_those_of_the_header() {
+        let names: Vec<_> = enumerators("SOCKSPLICE_EVENT_")
+            .iter()
+            .map(|name| name.replacen("EVENT_", "", 1).to_lowercase())
+            .collect();
+        assert_eq!(names, EVENTS);
+        assert_eq!(
+            defined("SOCKSPLICE_GENL_EVENTS"),
+            format!("\"{GROUP_EVENTS}\"")
+        );
     }
 
     fn defined(name: &str) -> String {

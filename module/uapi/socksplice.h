@@ -16,7 +16,9 @@
 /*
  * Commands. Every one needs CAP_NET_ADMIN in the initial user namespace
  * (GENL_ADMIN_PERM), because the answers name the connections of every
- * network namespace.
+ * network namespace. For the two that name none, STATUS_GET and STATS_GET, it is
+ * enough that whoever opened the netlink socket had it then: a program may open
+ * the socket, give up its privileges, and go on reading counters.
  *
  * STATUS_GET	do	-> SOCKSPLICE_A_STATUS_*, one message
  * STATS_GET	dump	-> one message per counter: STAT_NAME, STAT_VALUE
@@ -28,6 +30,10 @@
  * PAIR_DROP	do	<- PAIR_ID, or none for all: begins to un-pair, without
  *			   waiting. ENOENT if there is no such pair (any more).
  *			   PAIR_GET shows what is still under way.
+ * EVENT	sent to the group "events": what became of a connection that was
+ *			   considered; see enum socksplice_event. Joining the group
+ *			   needs CAP_NET_ADMIN, and only sockets of the initial
+ *			   network namespace get anything.
  * SPLICE_GET	dump	-> one message per live splice (SO_SPLICE), SOCKSPLICE_A_SPLICE_*
  * SPLICE_DROP	do	begins to end all splices, as their applications' -1 would, and to
  *			   forget the counts of those that ended, without waiting.
@@ -39,11 +45,29 @@ enum {
 	SOCKSPLICE_CMD_PAIR_GET,
 	SOCKSPLICE_CMD_STATUS_SET,
 	SOCKSPLICE_CMD_PAIR_DROP,
+	SOCKSPLICE_CMD_EVENT,
 	SOCKSPLICE_CMD_SPLICE_GET,
 	SOCKSPLICE_CMD_SPLICE_DROP,
 	__SOCKSPLICE_CMD_MAX,
 };
 #define SOCKSPLICE_CMD_MAX (__SOCKSPLICE_CMD_MAX - 1)
+
+#define SOCKSPLICE_GENL_EVENTS	"events"	/* the multicast group */
+
+/*
+ * Each verdict on a connection, with the reasons there are for it. An event has
+ * EVENT, EVENT_TIME, EVENT_SEQ, perhaps EVENT_REASON, and: where two ends are known
+ * to belong together all that PAIR_GET shows of the pair; else one PAIR_END, of
+ * which DECLINED has the addresses, the namespace, the cookie and the cgroup only.
+ */
+enum socksplice_event {
+	SOCKSPLICE_EVENT_UNSPEC,
+	SOCKSPLICE_EVENT_PAIRED,	/* none, or "shadow" */
+	SOCKSPLICE_EVENT_DECLINED,	/* one end; X of the counter declined_X */
+	SOCKSPLICE_EVENT_EXPIRED,	/* one end; "no_peer" was enrolled in time, or "drain" */
+	SOCKSPLICE_EVENT_DROPPED,	/* begins to un-pair: "request", "setsockopt", "path" */
+	SOCKSPLICE_EVENT_ENDED,		/* "closed", or "dropped" and on TCP again */
+};
 
 enum {
 	SOCKSPLICE_A_UNSPEC,
@@ -87,6 +111,18 @@ enum {
 	SOCKSPLICE_A_PAIR_DRAINING,	/* u8: 1 = being un-paired */
 	SOCKSPLICE_A_END_INODE,		/* u64: of the socket, as /proc/PID/fd has it;
 					 * 0 if no file refers to it
+					 */
+	SOCKSPLICE_A_END_CGROUP,	/* u64: id of the socket's cgroup (version 2);
+					 * 0 if it is gone
+					 */
+	SOCKSPLICE_A_STATUS_EVENTS,	/* u8: 1 if this socket can get events: it is of
+					 * the initial network namespace
+					 */
+	SOCKSPLICE_A_EVENT,		/* u8: enum socksplice_event */
+	SOCKSPLICE_A_EVENT_REASON,	/* string */
+	SOCKSPLICE_A_EVENT_TIME,	/* u64: nanoseconds since 1970 */
+	SOCKSPLICE_A_EVENT_SEQ,		/* u64: one more than the event's before; what is
+					 * left out was lost
 					 */
 
 	SOCKSPLICE_A_STATUS_SO_SPLICE,	/* u8: 1 = new splices (SO_SPLICE) are accepted */

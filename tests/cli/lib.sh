@@ -101,9 +101,9 @@ paired() {
 	is "the number of pairs of 'talk $*'" $(($(counter pairs_made) - before)) "$want"
 }
 
-# hold TALK-ARGUMENTS...: keeps a connection open.
+# hold TALK-ARGUMENTS...: keeps a connection open, in process $TALK_PID.
 hold() {
-	coproc TALK { "$talk" "$@"; }
+	coproc TALK { exec "$talk" "$@"; }
 	read -r client_cookie client_poll server_cookie server_poll <&"${TALK[0]}" ||
 		fail "no connection"
 }

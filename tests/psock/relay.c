@@ -258,25 +258,30 @@ static void *sender_run(void *arg)
 	return NULL;
 }
 
+/* When a byte came last, on any connection: one whose turn has not come is silent
+ * for as long as the others take.
+ */
+static atomic_long last;
+
 /* A recv(2) that sleeps on a socket in a map says EAGAIN when something else
- * woke it; the time it has is in the leg.
+ * woke it, so what tells that bytes are lost is the silence of all.
  */
 static void *reader_run(void *arg)
 {
 	struct leg *leg = arg;
-	long last = ms();
 	char buf[65536];
 
+	atomic_store(&last, ms());
 	while (1) {
 		ssize_t n = recv(leg->to, buf, sizeof(buf), 0);
 
-		if (n < 0 && errno == EAGAIN && ms() - last < 20000)
+		if (n < 0 && errno == EAGAIN && ms() - atomic_load(&last) < 20000)
 			continue;
 		if (n <= 0) {
 			leg->end = n ? errno : 0;
 			return NULL;
 		}
-		last = ms();
+		atomic_store(&last, ms());
 		check(stream_check(leg->seed, leg->got, buf, n) == (size_t)n,
 		      "wrong byte at %zu", leg->got + stream_check(leg->seed, leg->got, buf, n));
 		leg->got += n;

@@ -23,37 +23,56 @@ typedef uint32_t u32;
 #define RING_PAGE_SHIFT	6
 #endif
 
+#include <stddef.h>
+
 #include "../../module/ring.h"
 
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A ring of @size bytes. Each page is an allocation of its own, so that the
- * address sanitizer notices one byte past any of them.
+/* Each page is an allocation of its own, so that the address sanitizer notices one
+ * byte past any of them.
  */
-static inline struct ring *ring_new(u32 size)
+static inline void **pages_new(u32 size)
 {
 	u32 n = size / RING_PAGE_SIZE;
-	struct ring *r = aligned_alloc(64, sizeof(*r));
 	void **pages = calloc(n, sizeof(*pages));
 
-	if (!r || !pages)
+	if (!pages)
 		abort();
 	for (u32 i = 0; i < n; i++) {
 		pages[i] = malloc(RING_PAGE_SIZE);
 		if (!pages[i])
 			abort();
 	}
-	ring_init(r, pages, size);
+	return pages;
+}
+
+static inline void pages_free(void **pages, u32 size)
+{
+	if (!pages)
+		return;
+	for (u32 i = 0; i < size / RING_PAGE_SIZE; i++)
+		free(pages[i]);
+	free(pages);
+}
+
+/* A ring of @size bytes, with its pages. */
+static inline struct ring *ring_new(u32 size)
+{
+	struct ring *r = aligned_alloc(64, sizeof(*r));
+
+	if (!r)
+		abort();
+	ring_init(r, size);
+	ring_set_pages(r, pages_new(size));
 	return r;
 }
 
 static inline void ring_free(struct ring *r)
 {
-	for (u32 i = 0; i < r->size / RING_PAGE_SIZE; i++)
-		free(r->pages[i]);
-	free(r->pages);
+	pages_free(r->pages, r->size);
 	free(r);
 }
 

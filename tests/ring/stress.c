@@ -2,7 +2,8 @@
 /*
  * A producer thread and a consumer thread on one ring, with random chunks and
  * peeks, every byte verified; a third thread reads ring_len, as a netlink dump
- * does. At the end the consumer stops with bytes unread and the producer takes
+ * does. Now and then the producer lets the ring run empty, gives its pages back and
+ * takes new ones. At the end the consumer stops with bytes unread and the producer takes
  * them back. Built under ThreadSanitizer, and under AddressSanitizer with
  * UBSan. `stress NAME SECONDS [SEED]`
  */
@@ -18,6 +19,7 @@ struct stress {
 	uint64_t seed;
 	uint64_t deadline;	/* ns; the producer stops then */
 	uint64_t sent;		/* producer's; read by others after the join */
+	uint64_t renewed;	/* producer's; times it gave the pages back */
 	uint64_t taken;		/* consumer's */
 	int producer_done;	/* release/acquire */
 	int consumer_done;	/* release/acquire */
@@ -46,6 +48,26 @@ static u32 chunk(uint64_t *rng, u32 size)
 	}
 }
 
+/* Waits for the consumer: a producer that only looks may never find the ring empty. */
+static void renew_pages(struct stress *s)
+{
+	void **pages;
+
+	while (ring_len(s->r)) {
+		if (READ_ONCE(s->err))
+			return;
+		sched_yield();
+	}
+	pages = ring_take_pages(s->r);
+	if (!pages) {
+		WRITE_ONCE(s->err, "an empty ring keeps its pages");
+		return;
+	}
+	pages_free(pages, s->r->size);
+	ring_set_pages(s->r, pages_new(s->r->size));
+	s->renewed++;
+}
+
 static void *produce(void *arg)
 {
 	struct stress *s = arg;
@@ -55,6 +77,11 @@ static void *produce(void *arg)
 		u32 want = chunk(&rng, s->r->size), done = 0, len;
 		u32 n = min(want, ring_space(s->r, want));
 
+		/* At once for the first time, so that there is one. */
+		if (s->sent && (!s->renewed || rnd(&rng) % 64 == 0)) {
+			renew_pages(s);
+			continue;
+		}
 		while (done < n) {
 			unsigned char *p = ring_write_seg(s->r, done, &len);
 
@@ -165,6 +192,8 @@ static const char *round_run(struct stress *s, u32 size, u32 start, double secon
 	}
 	if (!s->err && !s->taken)
 		s->err = "nothing went through";
+	if (!s->err && !s->renewed)
+		s->err = "the pages were never given back";
 	ring_free(s->r);
 	return s->err;
 }

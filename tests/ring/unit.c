@@ -53,6 +53,26 @@ static u32 get(struct ring *r, void *dst, u32 n)
 	return n;
 }
 
+static int pages_come_off_an_empty_ring_only(void)
+{
+	struct ring *r = ring_new(2 * RING_PAGE_SIZE);
+	void **pages = r->pages;
+	char c = 'x';
+	int bad = 0;
+
+	put(r, &c, 1);
+	CHECK(!ring_take_pages(r) && r->pages == pages);
+	get(r, &c, 1);
+	CHECK(ring_take_pages(r) == pages && !r->pages);
+	CHECK(!ring_take_pages(r));
+	/* the cursors go on from where they were */
+	ring_set_pages(r, pages);
+	CHECK(put(r, "yz", 2) == 2 && ring_len(r) == 2);
+	CHECK(get(r, &c, 1) == 1 && c == 'y');
+	ring_free(r);
+	return bad;
+}
+
 static int empty_ring_holds_nothing(void)
 {
 	struct ring *r = ring_new(4 * RING_PAGE_SIZE);
@@ -247,6 +267,7 @@ static const struct {
 } tests[] = {
 #define T(f) { #f, f }
 	T(empty_ring_holds_nothing),
+	T(pages_come_off_an_empty_ring_only),
 	T(cursors_lie_on_lines_of_their_own),
 	T(full_ring_takes_no_more),
 	T(segments_end_at_pages),

@@ -3,6 +3,7 @@
 # compares, test by test. Sourced by the tests of this folder, in a VM.
 
 set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 failed=0
 
 # go_suites OUT [LIMIT]: Go's own net and net/http tests; the verdict of each in

@@ -44,15 +44,14 @@ static int must_connect(const struct options *o, unsigned int bind_port)
 	return fd;
 }
 
-/* Says @what and waits for a line, or the end of input. */
-static void hold_on(const char *what)
+/* Says @what and waits for a line, or the end of input. True if it is "again". */
+static bool hold_on(const char *what)
 {
-	char c;
+	char line[16];
 
 	printf("%s\n", what);
 	fflush(stdout);
-	while (read(0, &c, 1) < 0 && errno == EINTR)
-		;
+	return fgets(line, sizeof(line), stdin) && !strcmp(line, "again\n");
 }
 
 int run(const struct options *o)
@@ -65,15 +64,15 @@ int run(const struct options *o)
 		fd[c] = must_connect(o, o->bind ? o->bind + c : 0);
 	if (o->wait)
 		hold_on("connected");
-	end = time(NULL) + o->seconds;
-	for (r = 0; o->timed ? time(NULL) < end : r < o->rounds; r++) {
-		for (c = 0; c < o->conns; c++) {
-			if (message_exchange(fd[c], o->tenant, c, r, o->size))
-				die("connection %u, round %u: %s", c, r, strerror(errno));
+	do {
+		end = time(NULL) + o->seconds;
+		for (r = 0; o->timed ? time(NULL) < end : r < o->rounds; r++) {
+			for (c = 0; c < o->conns; c++) {
+				if (message_exchange(fd[c], o->tenant, c, r, o->size))
+					die("connection %u, round %u: %s", c, r, strerror(errno));
+			}
 		}
-	}
-	if (o->hold)
-		hold_on("holding");
+	} while (o->hold && hold_on("holding"));
 	printf("done %u connections, %u rounds\n", o->conns, r);
 	return 0;
 }

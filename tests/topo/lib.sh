@@ -13,12 +13,13 @@ load=$PWD/build/topo/load
 tmp=$(mktemp -d)
 failures=0
 started=()
-ENROLL=/sys/module/socksplice/parameters/enroll_all
+PARAMETERS=/sys/module/socksplice/parameters
+ENROLL=$PARAMETERS/enroll_all
 MODULE_KO=${MODULE_KO:-build/${KREL:-$(uname -r)}/socksplice.ko}
 export MODULE_KO
 # In shadow mode connections are matched and counted, and no byte goes by ring.
 shadow='' MADE=pairs_made
-if [ "$(cat /sys/module/socksplice/parameters/shadow)" = Y ]; then
+if [ "$(cat $PARAMETERS/shadow)" = Y ]; then
 	shadow=1 MADE=shadow_matches
 fi
 
@@ -153,10 +154,10 @@ connect() { # connect NAME NS ADDRESS PORT OPTION…: its rounds wait for `go NA
 	start "$name" "$ns" connected "$load" run "$@" --wait --hold
 }
 
-go() { # go NAME: until NAME is "holding"
+go() { # go NAME [again]: until NAME is "holding", which it may do again
 	local in out line
 	eval "in=\$in_$1 out=\$out_$1"
-	echo >&"$in"
+	echo "${2-}" >&"$in"
 	read -r -t 120 -u "$out" line || fail "$1 did not come to its end"
 	[ "$line" = holding ] || fail "$1 said: $line"
 }

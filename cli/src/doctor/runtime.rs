@@ -135,6 +135,7 @@ mod tests {
             splice: true,
             so_splice: true,
             ring_size: 65536,
+            events: true,
         }
     }
 

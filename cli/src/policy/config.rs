@@ -1,21 +1,63 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A policy, as the bytes of `struct policy_config` in `bpf/policy.h`.
+//! Policies, and `struct policy_config` of `bpf/policy.h`, which holds their bytes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 
 use crate::cidr::Cidr;
 use crate::error::{Error, Result};
 use crate::port::PortRange;
 
 /// The version of the bytes; those of another one are not understood.
-const LAYOUT: u32 = 1;
-const PORTS: usize = 64;
-const CIDRS: usize = 64;
+const LAYOUT: u32 = 2;
+/// How many policies there can be.
+pub const MAX: usize = 32;
+/// How many port ranges and networks each of them can list.
+pub const PORTS: usize = 64;
+pub const CIDRS: usize = 64;
+/// How many cgroups all of them together can name.
+pub const CGROUPS: usize = 4096;
 
-const HEAD_WORDS: usize = 6;
+const NAME: usize = 32;
 const CIDR_WORDS: usize = 9;
-pub const SIZE: usize = 4 * (HEAD_WORDS + PORTS + CIDRS * CIDR_WORDS);
+const HEAD_WORDS: usize = NAME / 4 + 6;
+const POLICY_WORDS: usize = HEAD_WORDS + PORTS + CIDRS * CIDR_WORDS;
+const POLICIES_AT: usize = 2;
+pub const SIZE: usize = 4 * (POLICIES_AT + MAX * POLICY_WORDS);
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Config {
+/// What a policy is called: 1 to 31 letters, digits, '.', '_' and '-'.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Name(String);
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let good = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        if text.is_empty() || text.len() >= NAME || !text.bytes().all(good) {
+            return Err(format!(
+                "a policy's name is 1 to {} letters, digits, '.', '_' and '-'",
+                NAME - 1
+            ));
+        }
+        Ok(Name(text.into()))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    pub name: Name,
+    /// False: what matches stays on TCP.
+    pub pair: bool,
+    /// Their ids, in order. They live in a map, not among the bytes.
+    pub cgroups: Vec<u64>,
     pub ports: Vec<PortRange>,
     pub cidrs: Vec<Cidr>,
     pub loopback_only: bool,
@@ -25,48 +67,52 @@ pub struct Config {
     pub ring: Option<u32>,
 }
 
-impl Config {
-    pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        if self.ports.len() > PORTS {
-            return Err(Error::usage(format!("more than {PORTS} port ranges"))
-                .remedy("join neighbouring ones"));
+impl Policy {
+    /// One that matches no socket, until it names cgroups.
+    pub fn new(name: Name) -> Self {
+        Policy {
+            name,
+            pair: true,
+            cgroups: Vec::new(),
+            ports: Vec::new(),
+            cidrs: Vec::new(),
+            loopback_only: false,
+            busy_poll: None,
+            ring: None,
         }
-        if self.cidrs.len() > CIDRS {
-            return Err(Error::usage(format!("more than {CIDRS} networks"))
-                .remedy("join neighbouring ones"));
-        }
+    }
+
+    fn extend(&self, bytes: &mut Vec<u8>) {
+        let end = bytes.len() + 4 * POLICY_WORDS;
+        let mut name = [0; NAME];
+        name[..self.name.0.len()].copy_from_slice(self.name.0.as_bytes());
+        bytes.extend(name);
         let mut words = vec![
-            LAYOUT,
+            (!self.pair).into(),
             self.ring.unwrap_or(0),
             self.busy_poll.unwrap_or(0),
             self.loopback_only.into(),
             self.ports.len() as u32,
             self.cidrs.len() as u32,
         ];
-        let mut bytes: Vec<u8> = words.drain(..).flat_map(u32::to_ne_bytes).collect();
+        bytes.extend(words.drain(..).flat_map(u32::to_ne_bytes));
         for range in &self.ports {
             bytes.extend(range.first.to_ne_bytes());
             bytes.extend(range.last.to_ne_bytes());
         }
-        bytes.resize(4 * (HEAD_WORDS + PORTS), 0);
+        bytes.resize(end - 4 * CIDRS * CIDR_WORDS, 0);
         for cidr in &self.cidrs {
             let (net, mask) = cidr.words();
             words.push(cidr.net.is_ipv4().into());
             words.extend(net.iter().chain(&mask));
             bytes.extend(words.drain(..).flat_map(u32::to_ne_bytes));
         }
-        bytes.resize(SIZE, 0);
-        Ok(bytes)
+        bytes.resize(end, 0);
     }
 
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let word = |i: usize| u32::from_ne_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap());
-        if bytes.len() != SIZE || word(0) != LAYOUT {
-            return Err(
-                Error::new("the policy was set by another version of this program")
-                    .remedy("set it again"),
-            );
-        }
+    fn from_bytes(bytes: &[u8]) -> std::result::Result<Self, String> {
+        let name = String::from_utf8_lossy(&bytes[..NAME]);
+        let head = |i: usize| word(bytes, NAME / 4 + i);
         let optional = |n| (n != 0).then_some(n);
         let port = |i: usize| {
             let half = |at: usize| u16::from_ne_bytes(bytes[at..at + 2].try_into().unwrap());
@@ -78,29 +124,102 @@ impl Config {
         };
         let cidr = |i: usize| {
             let at = HEAD_WORDS + PORTS + i * CIDR_WORDS;
-            let four = |at| [0, 1, 2, 3].map(|i| word(at + i));
-            Cidr::from_words(word(at) != 0, four(at + 1), four(at + 5))
+            let four = |at| [0, 1, 2, 3].map(|i| word(bytes, at + i));
+            Cidr::from_words(word(bytes, at) != 0, four(at + 1), four(at + 5))
         };
-        Ok(Config {
-            ring: optional(word(1)),
-            busy_poll: optional(word(2)),
-            loopback_only: word(3) != 0,
-            ports: (0..PORTS.min(word(4) as usize)).map(port).collect(),
-            cidrs: (0..CIDRS.min(word(5) as usize)).map(cidr).collect(),
+        Ok(Policy {
+            name: name.trim_end_matches('\0').parse()?,
+            pair: head(0) == 0,
+            cgroups: Vec::new(),
+            ring: optional(head(1)),
+            busy_poll: optional(head(2)),
+            loopback_only: head(3) != 0,
+            ports: (0..PORTS.min(head(4) as usize)).map(port).collect(),
+            cidrs: (0..CIDRS.min(head(5) as usize)).map(cidr).collect(),
         })
     }
+}
+
+fn word(bytes: &[u8], i: usize) -> u32 {
+    u32::from_ne_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap())
+}
+
+/// Whether the lists are short enough; what `to_bytes` takes for granted.
+pub fn check(policies: &[Policy]) -> Result<()> {
+    let too_many = |many: usize, max: usize, what: &str| match many > max {
+        true => Err(Error::usage(format!("more than {max} {what}"))),
+        false => Ok(()),
+    };
+    too_many(policies.len(), MAX, "policies")?;
+    for policy in policies {
+        let neighbours = |e: Error| e.remedy("join neighbouring ones");
+        too_many(policy.ports.len(), PORTS, "port ranges").map_err(neighbours)?;
+        too_many(policy.cidrs.len(), CIDRS, "networks").map_err(neighbours)?;
+    }
+    too_many(masks(policies).len(), CGROUPS, "cgroups")
+        .map_err(|e| e.remedy("name those above them"))
+}
+
+/// Which policies name each cgroup, by their bits.
+pub fn masks(policies: &[Policy]) -> BTreeMap<u64, u32> {
+    let mut masks = BTreeMap::new();
+    for (i, policy) in policies.iter().enumerate() {
+        for id in &policy.cgroups {
+            *masks.entry(*id).or_insert(0) |= 1 << i;
+        }
+    }
+    masks
+}
+
+/// The bytes of policies that [`check`] found good.
+pub fn to_bytes(policies: &[Policy]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(SIZE);
+    bytes.extend(LAYOUT.to_ne_bytes());
+    bytes.extend((policies.len() as u32).to_ne_bytes());
+    for policy in policies {
+        policy.extend(&mut bytes);
+    }
+    bytes.resize(SIZE, 0);
+    bytes
+}
+
+/// The reverse of [`to_bytes`] and [`masks`].
+pub fn from_bytes(bytes: &[u8], masks: &BTreeMap<u64, u32>) -> Result<Vec<Policy>> {
+    let unknown = || {
+        Error::new("the policy was set by another version of this program").remedy("set it again")
+    };
+    if bytes.len() != SIZE || word(bytes, 0) != LAYOUT {
+        return Err(unknown());
+    }
+    let count = MAX.min(word(bytes, 1) as usize);
+    let parts = bytes[4 * POLICIES_AT..].chunks_exact(4 * POLICY_WORDS);
+    let mut policies = Vec::new();
+    for (i, part) in parts.take(count).enumerate() {
+        let mut policy = Policy::from_bytes(part).map_err(|_| unknown())?;
+        let named = masks.iter().filter(|(_, mask)| *mask & (1 << i) != 0);
+        policy.cgroups = named.map(|(id, _)| *id).collect();
+        policies.push(policy);
+    }
+    Ok(policies)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::USAGE;
 
     const HEADER: &str = include_str!("../../../bpf/policy.h");
+
+    fn named(name: &str) -> Policy {
+        Policy::new(name.parse().unwrap())
+    }
 
     #[test]
     fn limits_are_those_of_the_header() {
         for (name, value) in [
             ("LAYOUT", LAYOUT as usize),
+            ("MAX", MAX),
+            ("NAME", NAME),
             ("PORTS", PORTS),
             ("CIDRS", CIDRS),
         ] {
@@ -108,44 +227,84 @@ mod tests {
             let line = HEADER.lines().find(|l| l.starts_with(&start)).unwrap();
             assert_eq!(line.rsplit('\t').next().unwrap(), value.to_string());
         }
+        assert_eq!(MAX, u32::BITS as usize);
     }
 
     #[test]
-    fn comes_back_from_its_bytes() {
-        let full = Config {
+    fn come_back_from_their_bytes() {
+        let full = Policy {
+            pair: false,
+            cgroups: vec![1, 7],
             ports: vec!["80".parse().unwrap(), "8000-8999".parse().unwrap()],
             cidrs: vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
             loopback_only: true,
             busy_poll: Some(50),
             ring: Some(65536),
+            ..named("full")
         };
-        let most = Config {
+        let most = Policy {
+            cgroups: vec![7],
             ports: vec!["1-2".parse().unwrap(); PORTS],
             cidrs: vec!["::1".parse().unwrap(); CIDRS],
-            ..Config::default()
+            ..named("a-name-that-is-31-bytes-long.__")
         };
-        for config in [Config::default(), full, most] {
-            let bytes = config.to_bytes().unwrap();
+        let last = Policy {
+            cgroups: vec![9],
+            ..named("last")
+        };
+        let mut many = vec![most.clone(); MAX - 1];
+        many.push(last);
+        for policies in [vec![], vec![full.clone(), most], many] {
+            check(&policies).unwrap();
+            let bytes = to_bytes(&policies);
             assert_eq!(bytes.len(), SIZE);
-            assert_eq!(Config::from_bytes(&bytes).unwrap(), config);
+            assert_eq!(from_bytes(&bytes, &masks(&policies)).unwrap(), policies);
         }
     }
 
     #[test]
     fn too_long_a_list_is_a_usage_error() {
-        let ports = vec!["1".parse().unwrap(); PORTS + 1];
-        let config = Config {
-            ports,
-            ..Config::default()
+        let ports = Policy {
+            ports: vec!["1".parse().unwrap(); PORTS + 1],
+            ..named("a")
         };
-        assert_eq!(config.to_bytes().unwrap_err().status, crate::error::USAGE);
+        let cidrs = Policy {
+            cidrs: vec!["::1".parse().unwrap(); CIDRS + 1],
+            ..named("a")
+        };
+        let cgroups = Policy {
+            cgroups: (0..=CGROUPS as u64).collect(),
+            ..named("a")
+        };
+        for policies in [
+            vec![ports],
+            vec![cidrs],
+            vec![cgroups],
+            vec![named("a"); MAX + 1],
+        ] {
+            assert_eq!(check(&policies).unwrap_err().status, USAGE);
+        }
     }
 
     #[test]
     fn another_layout_is_refused() {
-        let mut bytes = Config::default().to_bytes().unwrap();
+        let mut bytes = to_bytes(&[]);
         bytes[0] ^= 0x40;
-        assert!(Config::from_bytes(&bytes).is_err());
-        assert!(Config::from_bytes(&[]).is_err());
+        assert!(from_bytes(&bytes, &BTreeMap::new()).is_err());
+        assert!(from_bytes(&[], &BTreeMap::new()).is_err());
+    }
+
+    #[test]
+    fn names_are_plain_words() {
+        for bad in [
+            "",
+            "a b",
+            "é",
+            "a/b",
+            "a\0",
+            "a-name-that-is-32-bytes-long.___",
+        ] {
+            assert!(bad.parse::<Name>().is_err(), "{bad:?}");
+        }
     }
 }

@@ -2,38 +2,140 @@
 //! `policy`: which connections are accelerated.
 
 mod config;
+mod file;
 pub mod pin;
 mod program;
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::cgroup::Hierarchy;
-use crate::cli::PolicySet;
+use crate::cli::{PolicyClear, PolicySet};
+use crate::drain;
 use crate::error::{Error, Result};
-use crate::module::{self, Module};
+use crate::module::{self, Module, Status};
 use crate::output::{Answer, SCHEMA, yes_no};
 use crate::size;
+use crate::uapi::{A_STATUS_PAIRING, A_STATUS_SPLICE};
 
-use config::Config;
+use config::Policy;
+use file::Features;
+
+/// What `policy set` calls its only one.
+const DEFAULT: &str = "default";
 
 pub fn set(arguments: PolicySet) -> Result<Answer> {
     module::require_root()?;
     let hierarchy = Hierarchy::find()?;
     let ids: Result<Vec<u64>> = arguments.cgroups.iter().map(|p| hierarchy.id(p)).collect();
-    let mut ids = ids?;
-    ids.sort_unstable();
-    ids.dedup();
-    let config = Config {
+    let mut cgroups = ids?;
+    cgroups.sort_unstable();
+    cgroups.dedup();
+    let name = DEFAULT.parse().expect("is a name");
+    let policies = [Policy {
+        cgroups,
         ports: arguments.ports,
         cidrs: arguments.cidrs,
         loopback_only: arguments.loopback_only,
         busy_poll: arguments.busy_poll.filter(|usec| *usec != 0),
         ring: arguments.ring,
-    };
-
+        ..Policy::new(name)
+    }];
+    config::check(&policies)?;
     let (_, status) = Module::open()?;
+    require_btf(&status)?;
+
+    enact(&pin::Lock::take()?, &policies)?;
+    Ok(Answer::new(
+        "",
+        to_json(&policies, &paths(&policies, &hierarchy)),
+    ))
+}
+
+pub fn apply(path: &Path) -> Result<Answer> {
+    module::require_root()?;
+    let hierarchy = Hierarchy::find()?;
+    let (policies, features) = file::Source::read(path)?.parse(&hierarchy)?;
+    let (module, _) = Module::open()?;
+
+    let lock = pin::Lock::take()?;
+    // Read when nobody else can be between its own two steps.
+    let before = module.status()?;
+    if !policies.is_empty() {
+        require_btf(&before)?;
+    }
+    switch(&module, features)?;
+    if let Err(e) = enact(&lock, &policies) {
+        // What went wrong is the answer, whatever becomes of this.
+        let _ = switch(&module, Features::of(&before).where_set(features));
+        return Err(e);
+    }
+    Ok(Answer::new(
+        "",
+        to_json(&policies, &paths(&policies, &hierarchy)),
+    ))
+}
+
+pub fn export() -> Result<Answer> {
+    let (_, status) = Module::open()?;
+    let policies = live()?;
+    let paths = paths(&policies, &Hierarchy::find()?);
+    let text = file::render(&policies, Features::of(&status), &paths);
+    let json = json!({ "schema": SCHEMA, "file": text });
+    Ok(Answer::new(text, json))
+}
+
+pub fn show() -> Result<Answer> {
+    module::require_root()?;
+    let policies = live()?;
+    if policies.is_empty() {
+        return Ok(Answer::new("no policy is set\n", none()));
+    }
+    let paths = paths(&policies, &Hierarchy::find()?);
+    let blocks: Vec<String> = policies.iter().map(|p| to_text(p, &paths)).collect();
+    Ok(Answer::new(blocks.join("\n"), to_json(&policies, &paths)))
+}
+
+pub fn clear(arguments: PolicyClear) -> Result<Answer> {
+    module::require_root()?;
+    // Without the module there are no pairs, but what is pinned can go all the same.
+    let module = match arguments.unpair && module::is_loaded() {
+        true => Some(Module::open()?.0),
+        false => None,
+    };
+    // Without a BPF file system nothing can have been pinned.
+    let was = pin::bpffs_is_mounted() && enact(&pin::Lock::take()?, &[])?;
+    let text = if was { "" } else { "no policy was set\n" };
+    let mut answer = Answer::new(text, none());
+    if arguments.unpair {
+        let unpaired = drain::unpair(module.as_ref(), &arguments.wait())?;
+        answer.text += &unpaired.text;
+        answer.json["drained"] = unpaired.json["drained"].clone();
+        answer.json["waiting"] = unpaired.json["waiting"].clone();
+        answer.failed = unpaired.failed;
+    }
+    Ok(answer)
+}
+
+/// Puts policies in the place of those that are in force, and says whether there
+/// were any. When it returns, those no longer enrol anything.
+fn enact(lock: &pin::Lock, policies: &[Policy]) -> Result<bool> {
+    let old = pin::live();
+    let program = old.and_then(program::id);
+    if policies.is_empty() {
+        lock.clear()?;
+    } else {
+        lock.replace(|dir| program::install(policies, dir))?;
+    }
+    if let Some(id) = program {
+        program::wait_until_detached(id);
+    }
+    Ok(old.is_some())
+}
+
+fn require_btf(status: &Status) -> Result<()> {
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Error::new("this kernel has no BTF")
             .remedy("boot one with CONFIG_DEBUG_INFO_BTF=y, as Debian's are"));
@@ -45,86 +147,118 @@ pub fn set(arguments: PolicySet) -> Result<Answer> {
             ),
         );
     }
-
-    pin::Lock::take()?.replace(|dir| program::install(&config, &ids, dir))?;
-    let Answer { json, .. } = answer(&config, &ids, &hierarchy);
-    Ok(Answer::new("", json))
+    Ok(())
 }
 
-pub fn show() -> Result<Answer> {
-    module::require_root()?;
-    let Some(dir) = pin::live() else {
-        return Ok(Answer::new(
-            "no policy is set\n",
-            json!({ "schema": SCHEMA, "policy": null }),
-        ));
-    };
-    let (config, ids) = program::read(dir)?;
-    Ok(answer(&config, &ids, &Hierarchy::find()?))
+impl Features {
+    fn of(status: &Status) -> Self {
+        Features {
+            pairing: Some(status.pairing),
+            splice: Some(status.splice),
+        }
+    }
+
+    /// Only those that the other one sets.
+    fn where_set(self, other: Features) -> Self {
+        Features {
+            pairing: other.pairing.and(self.pairing),
+            splice: other.splice.and(self.splice),
+        }
+    }
 }
 
-pub fn clear() -> Result<Answer> {
-    module::require_root()?;
-    // Without a BPF file system nothing can have been pinned.
-    let was = pin::bpffs_is_mounted() && pin::Lock::take()?.clear()?;
-    let text = if was { "" } else { "no policy was set\n" };
-    Ok(Answer::new(
-        text,
-        json!({ "schema": SCHEMA, "policy": null }),
-    ))
+/// In one message: all of them or none.
+fn switch(module: &Module, features: Features) -> Result<()> {
+    let switches: Vec<(u16, bool)> = [
+        (A_STATUS_PAIRING, features.pairing),
+        (A_STATUS_SPLICE, features.splice),
+    ]
+    .into_iter()
+    .filter_map(|(attribute, state)| Some((attribute, state?)))
+    .collect();
+    match switches.is_empty() {
+        true => Ok(()),
+        false => module.set(&switches),
+    }
 }
 
-fn answer(config: &Config, ids: &[u64], hierarchy: &Hierarchy) -> Answer {
-    let paths = hierarchy.paths(ids);
+/// The policies in force, in their order.
+fn live() -> Result<Vec<Policy>> {
+    match pin::live() {
+        Some(dir) => program::read(dir),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// By id; those that were removed have none.
+type Paths = HashMap<u64, String>;
+
+fn paths(policies: &[Policy], hierarchy: &Hierarchy) -> Paths {
+    let ids: Vec<u64> = config::masks(policies).into_keys().collect();
+    hierarchy.paths(&ids)
+}
+
+fn to_text(policy: &Policy, paths: &Paths) -> String {
     let list = |items: Vec<String>, none: &str| match items.is_empty() {
         true => none.to_string(),
         false => items.join(" "),
     };
-    let shown = ids.iter().map(|id| match paths.get(id) {
+    let cgroups = policy.cgroups.iter().map(|id| match paths.get(id) {
         Some(path) => path.clone(),
         None => format!("(removed, was id {id})"),
     });
-    let ports: Vec<String> = config.ports.iter().map(|p| p.to_string()).collect();
-    let cidrs: Vec<String> = config.cidrs.iter().map(|c| c.to_string()).collect();
-    let text = format!(
-        "cgroups:       {}\n\
+    let ports: Vec<String> = policy.ports.iter().map(|p| p.to_string()).collect();
+    let cidrs: Vec<String> = policy.cidrs.iter().map(|c| c.to_string()).collect();
+    format!(
+        "name:          {}\n\
+         pair:          {}\n\
+         cgroups:       {}\n\
          ports:         {}\n\
          cidrs:         {}\n\
          loopback-only: {}\n\
          busy-poll:     {}\n\
          ring:          {}\n",
-        list(shown.collect(), ""),
+        policy.name,
+        yes_no(policy.pair),
+        list(cgroups.collect(), "none"),
         list(ports, "all"),
-        list(cidrs.clone(), "all"),
-        yes_no(config.loopback_only),
-        match config.busy_poll {
+        list(cidrs, "all"),
+        yes_no(policy.loopback_only),
+        match policy.busy_poll {
             Some(usec) => format!("{usec} us"),
             None => "as the socket says".into(),
         },
-        match config.ring {
+        match policy.ring {
             Some(bytes) => size::format(bytes.into()),
             None => "the module's default".into(),
         },
-    );
-    let cgroups: Vec<Value> = ids
-        .iter()
-        .map(|id| json!({ "id": id, "path": paths.get(id) }))
-        .collect();
-    let ports: Vec<Value> = config
-        .ports
-        .iter()
-        .map(|p| json!({ "first": p.first, "last": p.last }))
-        .collect();
-    let json = json!({
-        "schema": SCHEMA,
-        "policy": {
-            "cgroups": cgroups,
-            "ports": ports,
-            "cidrs": cidrs,
-            "loopback_only": config.loopback_only,
-            "busy_poll_usec": config.busy_poll,
-            "ring_size": config.ring,
-        },
-    });
-    Answer::new(text, json)
+    )
+}
+
+fn none() -> Value {
+    json!({ "schema": SCHEMA, "policy": null, "policies": [] })
+}
+
+fn to_json(policies: &[Policy], paths: &Paths) -> Value {
+    let one = |policy: &Policy| {
+        let cgroups = policy.cgroups.iter();
+        let ports = policy.ports.iter();
+        let cidrs = policy.cidrs.iter();
+        json!({
+            "name": policy.name.to_string(),
+            "pair": policy.pair,
+            "cgroups": cgroups
+                .map(|id| json!({ "id": id, "path": paths.get(id) }))
+                .collect::<Vec<Value>>(),
+            "ports": ports
+                .map(|p| json!({ "first": p.first, "last": p.last }))
+                .collect::<Vec<Value>>(),
+            "cidrs": cidrs.map(|c| c.to_string()).collect::<Vec<String>>(),
+            "loopback_only": policy.loopback_only,
+            "busy_poll_usec": policy.busy_poll,
+            "ring_size": policy.ring,
+        })
+    };
+    let list: Vec<Value> = policies.iter().map(one).collect();
+    json!({ "schema": SCHEMA, "policy": list.first(), "policies": list })
 }

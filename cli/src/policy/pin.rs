@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where the policy lives while nobody runs: /sys/fs/bpf/socksplice/policy.
+//! Where the policies live while nobody runs: /sys/fs/bpf/socksplice/policy.
 //!
-//! Each policy has a directory of its own, with its link, program and maps. A
-//! new one is made next to the old one, attached, and then the two directories
-//! are exchanged in one system call: whoever looks sees one whole policy, and
-//! there is no moment without one. A command that dies in between leaves the
-//! directory NEXT; whoever holds the lock removes it.
+//! All of them are one BPF program, whose directory has its link, program and
+//! maps. A new one is made next to the old one, attached, and then the two
+//! directories are exchanged in one system call: whoever looks sees one whole
+//! set of policies, and there is no moment without one. A command that dies in
+//! between leaves the directory NEXT, perhaps with a program that is attached like
+//! the live one; whoever takes the lock removes it.
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with, statfs};
@@ -49,12 +51,19 @@ impl Lock {
                     .remedy(format!("run 'mount -t bpf bpf {BPFFS}'")),
             );
         }
-        if let Err(e) = fs::create_dir(ROOT) {
+        // Who can open it can lock it, and keep everybody waiting.
+        if let Err(e) = fs::DirBuilder::new().mode(0o700).create(ROOT) {
             if e.kind() != io::ErrorKind::AlreadyExists {
                 return Err(failed(&format!("make {ROOT}"))(e));
             }
         }
         let root = File::open(ROOT).map_err(failed(&format!("open {ROOT}")))?;
+        // Whoever may write here could put his policy in our place.
+        let mine = |m: &fs::Metadata| m.is_dir() && m.uid() == 0 && m.mode() & 0o022 == 0;
+        if !root.metadata().is_ok_and(|m| mine(&m)) {
+            return Err(Error::new(format!("{ROOT} belongs to another user"))
+                .remedy("remove it, then try again"));
+        }
         flock(&root, FlockOperation::LockExclusive)
             .map_err(|e| failed(&format!("lock {ROOT}"))(e.into()))?;
         remove(Path::new(NEXT))?;

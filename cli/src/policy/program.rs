@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The BPF program of a policy: loading, attaching and reading it back.
+//! The BPF program of the policies: loading, attaching and reading it back.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel, set_print};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel, Program, set_print,
+};
 
 use crate::error::{Error, Result};
 
-use super::config::Config;
+use super::config::{self, Policy};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/policy.bpf.o"));
 
@@ -18,6 +23,9 @@ const CGROUPS: &str = "cgroups";
 const CONFIG: &str = "config";
 const PROGRAM: &str = "program";
 const LINK: &str = "link";
+
+/// More than the worker needs; somebody who looks at programs may hold this one.
+const DETACHED: Duration = Duration::from_secs(5);
 
 /// What libbpf had to say; printed only if something failed.
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -29,21 +37,22 @@ fn log(_: PrintLevel, message: String) {
 /// Load the program, attach it, and pin it and its maps in a directory. On an
 /// error it is not attached; what the directory holds then is the caller's to
 /// remove.
-pub fn install(config: &Config, cgroups: &[u64], dir: &Path) -> Result<()> {
-    let bytes = config.to_bytes()?;
+pub fn install(policies: &[Policy], dir: &Path) -> Result<()> {
     let previous = set_print(Some((PrintLevel::Warn, log)));
-    let result = load_and_pin(&bytes, cgroups, dir);
+    let result = load_and_pin(policies, dir);
     set_print(previous);
     result.map_err(explain)
 }
 
-fn load_and_pin(config: &[u8], cgroups: &[u64], dir: &Path) -> libbpf_rs::Result<()> {
+fn load_and_pin(policies: &[Policy], dir: &Path) -> libbpf_rs::Result<()> {
+    let cgroups = config::masks(policies);
     let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
     for mut map in object.maps_mut() {
         if map.name() == CONFIG_SECTION {
-            map.set_initial_value(config)?;
+            map.set_initial_value(&config::to_bytes(policies))?;
         } else if map.name() == CGROUPS {
-            map.set_max_entries(cgroups.len() as u32)?;
+            // A map has room for one at least.
+            map.set_max_entries(cgroups.len().max(1) as u32)?;
         }
     }
     let mut object = object.load()?;
@@ -51,8 +60,8 @@ fn load_and_pin(config: &[u8], cgroups: &[u64], dir: &Path) -> libbpf_rs::Result
         if map.name() == CONFIG_SECTION {
             map.pin(dir.join(CONFIG))?;
         } else if map.name() == CGROUPS {
-            for id in cgroups {
-                map.update(&id.to_ne_bytes(), &[1], MapFlags::ANY)?;
+            for (id, mask) in &cgroups {
+                map.update(&id.to_ne_bytes(), &mask.to_ne_bytes(), MapFlags::ANY)?;
             }
             map.pin(dir.join(CGROUPS))?;
         }
@@ -81,19 +90,35 @@ fn explain(error: libbpf_rs::Error) -> Error {
 }
 
 /// What [`install`] pinned in a directory.
-pub fn read(dir: &Path) -> Result<(Config, Vec<u64>)> {
+pub fn read(dir: &Path) -> Result<Vec<Policy>> {
     let unreadable = |e: libbpf_rs::Error| Error::new(format!("cannot read the policy: {e}"));
     let config = MapHandle::from_pinned_path(dir.join(CONFIG)).map_err(unreadable)?;
     let bytes = config
         .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
         .map_err(unreadable)?;
-    let config = Config::from_bytes(&bytes.unwrap_or_default())?;
 
     let map = MapHandle::from_pinned_path(dir.join(CGROUPS)).map_err(unreadable)?;
-    let mut ids: Vec<u64> = map
-        .keys()
-        .filter_map(|key| Some(u64::from_ne_bytes(key.try_into().ok()?)))
-        .collect();
-    ids.sort_unstable();
-    Ok((config, ids))
+    let mut masks = BTreeMap::new();
+    for key in map.keys() {
+        let value = map.lookup(&key, MapFlags::ANY).map_err(unreadable)?;
+        if let (Ok(id), Some(Ok(mask))) = (key.try_into(), value.map(|v| v.try_into())) {
+            masks.insert(u64::from_ne_bytes(id), u32::from_ne_bytes(mask));
+        }
+    }
+    config::from_bytes(&bytes.unwrap_or_default(), &masks)
+}
+
+/// The program's id.
+pub fn id(dir: &Path) -> Option<u32> {
+    let link = Link::open(dir.join(LINK)).ok()?;
+    link.info().ok().map(|info| info.prog_id)
+}
+
+/// The kernel detaches a program in a worker, after its link's last name is gone.
+/// Until then it may still enrol connections.
+pub fn wait_until_detached(id: u32) {
+    let until = Instant::now() + DETACHED;
+    while Program::fd_from_id(id).is_ok() && Instant::now() < until {
+        sleep(Duration::from_millis(1));
+    }
 }

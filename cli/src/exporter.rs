@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `exporter`: the module's counters for Prometheus.
+//!
+//! The labels come from the module's own counters, so that there are as many series
+//! as those have names, whatever connections there are.
+
+use std::fmt;
+use std::net::TcpListener;
+use std::sync::{Mutex, PoisonError};
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+
+use crate::cli::Exporter;
+use crate::error::{Error, Result};
+use crate::http::{self, Page};
+use crate::module::{Module, VERSION};
+use crate::output::{Answer, SCHEMA, say};
+use crate::privilege::User;
+
+const PATH: &str = "/metrics";
+const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Labels = Vec<(&'static str, String)>;
+
+/// What one scrape shows; nothing of the module if that is not loaded.
+struct Scrape {
+    version: String,
+    counters: Vec<(String, u64)>,
+}
+
+pub fn run(arguments: Exporter, json: bool) -> Result<Answer> {
+    let (module, _) = Module::open()?;
+    let user = User::find(&arguments.user)?;
+    let refused = |e| Error::new(format!("cannot listen on {}: {e}", arguments.listen));
+    let listener = TcpListener::bind(arguments.listen).map_err(refused)?;
+    let address = listener.local_addr().map_err(refused)?;
+    user.become_for_good()?;
+
+    match json {
+        true => say(json!({ "schema": SCHEMA, "listening": address.to_string() }))?,
+        false => say(format_args!("listening on {address}"))?,
+    };
+    let module = Mutex::new(module);
+    http::serve(&listener, |path| match path {
+        PATH => {
+            let mut module = module.lock().unwrap_or_else(PoisonError::into_inner);
+            metrics(scrape(&mut module).as_ref())
+        }
+        "/" => Page::text("200 OK", format!("socksplice {VERSION}: see {PATH}\n")),
+        _ => Page::text("404 Not Found", format!("see {PATH}\n")),
+    });
+    Ok(Answer::said())
+}
+
+/// By the socket that root opened: the module asks for no more.
+fn scrape(module: &mut Module) -> Option<Scrape> {
+    let read = |module: &Module| -> Result<Scrape> {
+        Ok(Scrape {
+            version: module.status()?.version,
+            counters: module.stats()?,
+        })
+    };
+    if let Ok(scrape) = read(module) {
+        return Some(scrape);
+    }
+    module.reconnect().ok()?;
+    read(module).ok()
+}
+
+fn metrics(scrape: Option<&Scrape>) -> Page {
+    match render(scrape) {
+        Ok(body) => Page {
+            status: "200 OK",
+            kind: KIND,
+            body,
+        },
+        Err(e) => Page::text("500 Internal Server Error", format!("{e}\n")),
+    }
+}
+
+fn render(scrape: Option<&Scrape>) -> std::result::Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("socksplice");
+    let up = Gauge::<i64>::default();
+    up.set(scrape.is_some().into());
+    registry.register("up", "1 if the module is loaded and answers", up);
+    if let Some(scrape) = scrape {
+        scrape.register(&mut registry);
+    }
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+impl Scrape {
+    fn value(&self, name: &str) -> u64 {
+        let counter = self.counters.iter().find(|c| c.0 == name);
+        counter.map_or(0, |c| c.1)
+    }
+
+    /// The counters whose names begin so, with the rest of the name.
+    fn with_prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
+        let counters = self.counters.iter();
+        counters.filter_map(move |(name, n)| Some((name.strip_prefix(prefix)?, *n)))
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let labels = |list: &[(&'static str, &str)]| -> Labels {
+            list.iter().map(|l| (l.0, l.1.to_string())).collect()
+        };
+        let counter = |registry: &mut Registry, name: &str, help: &str| {
+            let family = Family::<Labels, Counter>::default();
+            registry.register(name, help, family.clone());
+            family
+        };
+
+        let tcp: u64 = self.with_prefix("tcp_bytes_").map(|c| c.1).sum();
+        let bytes = counter(
+            registry,
+            "bytes",
+            "Bytes that paired connections sent, by the path they took",
+        );
+        for (path, n) in [("ring", self.value("ring_bytes")), ("tcp", tcp)] {
+            bytes.get_or_create(&labels(&[("path", path)])).inc_by(n);
+        }
+        let reasons = counter(
+            registry,
+            "tcp_bytes",
+            "Bytes that paired connections sent by TCP, by the reason",
+        );
+        for (reason, n) in self.with_prefix("tcp_bytes_") {
+            let labels = labels(&[("reason", reason)]);
+            reasons.get_or_create(&labels).inc_by(n);
+        }
+
+        let attempts = counter(
+            registry,
+            "pair_attempts",
+            "Verdicts: pairs made (also in shadow mode), ends that were declined, ends whose peer never came",
+        );
+        let verdicts = [
+            ("paired", "", self.value("pairs_made")),
+            ("paired", "shadow", self.value("shadow_matches")),
+            ("expired", "no_peer", self.value("park_expired")),
+        ];
+        let declined = self.with_prefix("declined_");
+        let declined = declined.map(|(reason, n)| ("declined", reason, n));
+        for (result, reason, n) in verdicts.into_iter().chain(declined) {
+            let labels = labels(&[("result", result), ("reason", reason)]);
+            attempts.get_or_create(&labels).inc_by(n);
+        }
+
+        for (name, source, help) in [
+            ("pairs_ended", "pairs_ended", "Pairs that are no more"),
+            (
+                "pairs_dropped",
+                "pairs_dropped",
+                "Pairs taken back to TCP while they lived",
+            ),
+            (
+                "paths_lost",
+                "probes_lost",
+                "Pairs that went back to TCP because their packets got no answer",
+            ),
+            ("ring_messages", "ring_messages", "Messages sent by ring"),
+            (
+                "spills",
+                "spills",
+                "Times that a writer went on by TCP because the ring was full",
+            ),
+            (
+                "busy_poll_hits",
+                "busy_poll_hits",
+                "Reads that found bytes while they spun",
+            ),
+        ] {
+            let counter = Counter::<u64>::default();
+            counter.inc_by(self.value(source));
+            registry.register(name, help, counter);
+        }
+
+        for (name, source, help) in [
+            ("pairs", "pairs_live", "Pairs that live now"),
+            (
+                "ring_memory_bytes",
+                "ring_memory_bytes",
+                "Bytes allocated for rings now",
+            ),
+        ] {
+            let gauge = Gauge::<i64>::default();
+            gauge.set(self.value(source) as i64);
+            registry.register(name, help, gauge);
+        }
+
+        let build = [
+            ("version", self.version.clone()),
+            ("exporter_version", VERSION.to_string()),
+        ];
+        registry.register("build", "The module that is loaded", Info::new(build));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_as_documented() {
+        let counters = [
+            ("pairs_made", 3),
+            ("declined_ulp", 4),
+            ("ring_bytes", 1000),
+            ("tcp_bytes_spill", 5),
+            ("tcp_bytes_startup", 6),
+            ("pairs_live", 2),
+            ("ring_memory_bytes", 65536),
+        ];
+        let text = render(Some(&Scrape {
+            version: "1.2".into(),
+            counters: counters.map(|c| (c.0.to_string(), c.1)).to_vec(),
+        }))
+        .unwrap();
+        for line in [
+            "socksplice_up 1",
+            "socksplice_bytes_total{path=\"ring\"} 1000",
+            "socksplice_bytes_total{path=\"tcp\"} 11",
+            "socksplice_tcp_bytes_total{reason=\"spill\"} 5",
+            "socksplice_pairs 2",
+            "socksplice_ring_memory_bytes 65536",
+            "socksplice_pair_attempts_total{result=\"paired\",reason=\"\"} 3",
+            "socksplice_pair_attempts_total{result=\"declined\",reason=\"ulp\"} 4",
+            "# TYPE socksplice_pair_attempts counter",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|l| l == line), "no {line} in {text}");
+        }
+        assert!(text.contains("socksplice_build_info{version=\"1.2\""));
+        assert!(!text.contains("port="));
+    }
+
+    #[test]
+    fn without_the_module_it_is_down() {
+        let text = render(None).unwrap();
+        assert!(text.contains("socksplice_up 0\n") && text.ends_with("# EOF\n"));
+        assert!(!text.contains("socksplice_pairs"));
+    }
+}

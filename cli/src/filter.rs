@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Which pairs are asked for.
+
+use std::collections::HashSet;
+
+use crate::cgroup::Hierarchy;
+use crate::cli::{EndFilter, PairFilter};
+use crate::error::{Error, Result};
+use crate::netns::Names;
+use crate::pair::{End, Pair};
+use crate::port::PortRange;
+use crate::process::Sockets;
+
+#[derive(Default)]
+pub struct Filter {
+    /// Empty: any.
+    ports: Vec<PortRange>,
+    cgroups: Option<HashSet<u64>>,
+    netns: Option<u64>,
+    sockets: Option<Sockets>,
+}
+
+impl Filter {
+    /// Looks at the processes and cgroups that there are now.
+    pub fn new(asked: &PairFilter) -> Result<Self> {
+        let mut filter = Filter::of_ends(&asked.end)?;
+        filter.sockets = sockets(asked)?;
+        Ok(filter)
+    }
+
+    pub fn of_ends(asked: &EndFilter) -> Result<Self> {
+        let mut filter = Filter {
+            ports: asked.ports.clone(),
+            ..Filter::default()
+        };
+        if !asked.cgroups.is_empty() {
+            let hierarchy = Hierarchy::find()?;
+            let mut ids = HashSet::new();
+            for path in &asked.cgroups {
+                ids.extend(hierarchy.subtree(path)?);
+            }
+            filter.cgroups = Some(ids);
+        }
+        if let Some(netns) = &asked.netns {
+            let inode = Names::read().inode(netns).ok_or_else(|| {
+                Error::new(format!("there is no network namespace {netns}"))
+                    .remedy("'ip netns' lists those that have a name; others have an inode number")
+            })?;
+            filter.netns = Some(inode);
+        }
+        Ok(filter)
+    }
+
+    pub fn keep(&self, pairs: &mut Vec<Pair>) {
+        pairs.retain(|pair| self.wants(pair));
+    }
+
+    pub fn wants(&self, pair: &Pair) -> bool {
+        pair.ends.iter().any(|end| self.wants_end(end))
+    }
+
+    fn wants_end(&self, end: &End) -> bool {
+        let has = |port| self.ports.iter().any(|r| r.first <= port && port <= r.last);
+        (self.ports.is_empty() || has(end.local.port) || has(end.peer.port))
+            && self
+                .cgroups
+                .as_ref()
+                .is_none_or(|ids| ids.contains(&end.cgroup))
+            && self.netns.is_none_or(|inode| inode == end.netns.inode)
+            && self
+                .sockets
+                .as_ref()
+                .is_none_or(|sockets| !sockets.holders(end.inode).is_empty())
+    }
+}
+
+fn sockets(asked: &PairFilter) -> Result<Option<Sockets>> {
+    if let Some(pid) = asked.pid {
+        if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+            return Err(Error::new(format!("there is no process {pid}")));
+        }
+    }
+    if asked.pid.is_none() && asked.process.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Sockets::of(|process| {
+        asked.pid.is_none_or(|pid| pid == process.pid)
+            && asked
+                .process
+                .as_ref()
+                .is_none_or(|name| *name == process.name)
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pair::tests::pair;
+
+    fn wants(filter: Filter) -> bool {
+        filter.wants(&pair(&[127, 0, 0, 1]).unwrap())
+    }
+
+    #[test]
+    fn an_end_that_has_everything() {
+        let port = |text: &str| vec![text.parse().unwrap()];
+        let of = |ports, cgroup, netns| Filter {
+            ports,
+            cgroups: Some(HashSet::from([cgroup])),
+            netns: Some(netns),
+            sockets: None,
+        };
+        assert!(wants(Filter::default()));
+        assert!(wants(of(port("40000"), 815, 4026531840)));
+        assert!(wants(of(port("1-80"), 815, 4026531840)));
+        assert!(!wants(of(port("81"), 815, 4026531840)));
+        assert!(!wants(of(port("80"), 816, 4026531840)));
+        assert!(!wants(of(port("80"), 815, 4026531841)));
+    }
+
+    #[test]
+    fn an_end_that_a_process_has() {
+        let asked = PairFilter {
+            pid: Some(std::process::id()),
+            ..PairFilter::default()
+        };
+        let filter = Filter::new(&asked).ok().unwrap();
+        assert!(!wants(filter));
+        let asked = PairFilter {
+            pid: Some(u32::MAX),
+            ..PairFilter::default()
+        };
+        assert!(Filter::new(&asked).is_err());
+    }
+}

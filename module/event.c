@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/spinlock.h>
+#include <linux/timekeeping.h>
+#include <net/genetlink.h>
+
+#include "chan.h"
+#include "event.h"
+#include "ident.h"
+#include "netlink.h"
+#include "trace.h"
+
+/* Events reach every listener in the order of their numbers. */
+static DEFINE_SPINLOCK(event_lock);
+static u64 event_seq;			/* event_lock */
+
+static enum socksplice_event event_of(enum socksplice_stat what)
+{
+	switch (what) {
+	case SOCKSPLICE_STAT_pairs_made:
+	case SOCKSPLICE_STAT_shadow_matches:
+		return SOCKSPLICE_EVENT_PAIRED;
+	case SOCKSPLICE_STAT_park_expired:
+		return SOCKSPLICE_EVENT_EXPIRED;
+	case SOCKSPLICE_STAT_pairs_dropped:
+		return SOCKSPLICE_EVENT_DROPPED;
+	case SOCKSPLICE_STAT_pairs_ended:
+		return SOCKSPLICE_EVENT_ENDED;
+	default:
+		return SOCKSPLICE_EVENT_DECLINED;
+	}
+}
+
+static int event_fill(struct sk_buff *skb, enum socksplice_event event, const char *reason)
+{
+	if (nla_put_u8(skb, SOCKSPLICE_A_EVENT, event) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_EVENT_TIME, ktime_get_real_ns(),
+			      SOCKSPLICE_A_PAD) ||
+	    (reason && nla_put_string(skb, SOCKSPLICE_A_EVENT_REASON, reason)))
+		return -EMSGSIZE;
+	return 0;
+}
+
+static int chan_fill(struct sk_buff *skb, const struct socksplice_chan *c)
+{
+	const struct socksplice_chan *peer = socksplice_chan_peer(c);
+
+	if (!peer)
+		return socksplice_netlink_put_end(skb, c);
+	if (test_bit(CHAN_ACTIVE, &c->flags))
+		return socksplice_netlink_put_pair(skb, c, peer);
+	return socksplice_netlink_put_pair(skb, peer, c);
+}
+
+/* With @skb NULL or not filled (@err) the event has its number all the same, which is
+ * how listeners know that one is missing.
+ */
+static void event_send(struct sk_buff *skb, void *hdr, int err)
+{
+	spin_lock_bh(&event_lock);
+	event_seq++;
+	if (!err)
+		err = nla_put_u64_64bit(skb, SOCKSPLICE_A_EVENT_SEQ, event_seq,
+					SOCKSPLICE_A_PAD);
+	if (!err)
+		socksplice_netlink_event_send(skb, hdr);
+	spin_unlock_bh(&event_lock);
+	if (err) {
+		nlmsg_free(skb);
+		socksplice_stat_inc(SOCKSPLICE_STAT_events_lost);
+	}
+}
+
+void socksplice_event_declined(enum socksplice_stat why, const struct sock *sk)
+{
+	const char *reason = socksplice_stat_name(why) + strlen("declined_");
+	struct ident id;
+	struct sk_buff *skb;
+	void *hdr = NULL;
+	int err;
+
+	socksplice_stat_inc(why);
+	if (trace_verdict_enabled()) {
+		socksplice_ident_addresses(sk, &id);
+		trace_verdict(SOCKSPLICE_EVENT_DECLINED, reason, &id,
+			      sock_net(sk)->ns.inum, 0, 0, 0);
+	}
+	if (!socksplice_netlink_has_listeners())
+		return;
+	socksplice_ident_addresses(sk, &id);
+	skb = socksplice_netlink_event_begin(&hdr);
+	err = skb ? event_fill(skb, SOCKSPLICE_EVENT_DECLINED, reason) : -ENOMEM;
+	if (!err)
+		err = socksplice_netlink_put_sock(skb, sk, &id,
+						  SOCKSPLICE_A_PAIR_END);
+	event_send(skb, hdr, err);
+}
+
+static void chan_trace(enum socksplice_event event, const char *reason,
+		       const struct socksplice_chan *c)
+{
+	const struct socksplice_chan *peer = socksplice_chan_peer(c);
+	u64 ring = READ_ONCE(c->ring_bytes), tcp = READ_ONCE(c->tcp_bytes);
+
+	if (peer) {
+		ring += READ_ONCE(peer->ring_bytes);
+		tcp += READ_ONCE(peer->tcp_bytes);
+	}
+	trace_verdict(event, reason, &c->ident, c->netns_inum, peer ? c->id : 0, ring, tcp);
+}
+
+void socksplice_event_chan(enum socksplice_stat what, const char *reason,
+			   const struct socksplice_chan *c)
+{
+	const enum socksplice_event event = event_of(what);
+	struct sk_buff *skb;
+	void *hdr = NULL;
+	int err;
+
+	socksplice_stat_inc(what);
+	if (trace_verdict_enabled())
+		chan_trace(event, reason, c);
+	if (!socksplice_netlink_has_listeners())
+		return;
+	skb = socksplice_netlink_event_begin(&hdr);
+	err = skb ? event_fill(skb, event, reason) : -ENOMEM;
+	if (!err)
+		err = chan_fill(skb, c);
+	event_send(skb, hdr, err);
+}
