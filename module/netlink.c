@@ -12,9 +12,11 @@
 #include "enroll.h"
 #include "hook.h"
 #include "ident.h"
+#include "literal.h"
 #include "netlink.h"
 #include "policy.h"
 #include "psock.h"
+#include "sopt.h"
 #include "sosplice.h"
 #include "stats.h"
 
@@ -54,6 +56,7 @@ static int status_fill(struct sk_buff *skb, const struct genl_info *info)
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SPLICE, socksplice_psock_enabled()) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SO_SPLICE,
 		       READ_ONCE(socksplice_sosplice_enabled)) ||
+	    nla_put_s32(skb, SOCKSPLICE_A_STATUS_LITERAL, socksplice_literal_status()) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_STATUS_RING_SIZE, READ_ONCE(socksplice_ring_size)) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_EVENTS,
 		       net_eq(genl_info_net(info), &init_net)))
@@ -95,7 +98,7 @@ static int status_set(struct sk_buff *skb, struct genl_info *info)
 	if (splice)
 		socksplice_psock_enable(nla_get_u8(splice));
 	if (so_splice)
-		WRITE_ONCE(socksplice_sosplice_enabled, nla_get_u8(so_splice));
+		socksplice_sopt_enable(nla_get_u8(so_splice));
 	return 0;
 }
 

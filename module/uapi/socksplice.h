@@ -126,6 +126,9 @@ enum {
 					 */
 
 	SOCKSPLICE_A_STATUS_SO_SPLICE,	/* u8: 1 = new splices (SO_SPLICE) are accepted */
+	SOCKSPLICE_A_STATUS_LITERAL,	/* s32: 0: setsockopt(SOL_SOCKET, SO_SPLICE) works;
+					 * 1: not asked for; or why not (-errno)
+					 */
 	SOCKSPLICE_A_SPLICE_SOURCE,	/* nested SOCKSPLICE_A_END_* from FAMILY to COOKIE, and
 					 * INODE
 					 */

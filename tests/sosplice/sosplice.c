@@ -115,7 +115,7 @@ static int hold(void)
 
 int main(int argc, char **argv)
 {
-	const struct sock_case *groups[] = { call_cases, data_cases, end_cases };
+	const struct sock_case *groups[] = { call_cases, literal_cases, data_cases, end_cases };
 	const struct sock_case *c;
 	size_t i;
 
