@@ -11,6 +11,7 @@
 #include "drop.h"
 #include "enroll.h"
 #include "hook.h"
+#include "memory.h"
 #include "netlink.h"
 #include "policy.h"
 #include "psock.h"
@@ -118,7 +119,7 @@ static const struct {
 	u64 (*get)(void);
 } gauges[] = {
 	{ "pairs_live", gauge_pairs_live },
-	{ "ring_memory_bytes", socksplice_ring_memory },
+	{ "ring_memory_bytes", socksplice_memory_held },
 };
 
 static int stats_start(struct netlink_callback *cb)
