@@ -21,6 +21,7 @@
 #include "idle.h"
 #include "inflight.h"
 #include "kick.h"
+#include "memory.h"
 #include "netlink.h"
 #include "policy.h"
 #include "probe.h"

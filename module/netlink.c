@@ -13,6 +13,7 @@
 #include "hook.h"
 #include "ident.h"
 #include "literal.h"
+#include "memory.h"
 #include "netlink.h"
 #include "policy.h"
 #include "psock.h"
@@ -133,7 +134,7 @@ static const struct {
 	u64 (*get)(void);
 } gauges[] = {
 	{ "pairs_live", gauge_pairs_live },
-	{ "ring_memory_bytes", socksplice_ring_memory },
+	{ "ring_memory_bytes", socksplice_memory_held },
 	{ "so_splices_live", gauge_so_splices_live },
 };
 
