@@ -450,6 +450,11 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 
 	if (!c)
 		return -ENOTSUPP;
+	/* Not while another has his turn: a thread that slept in TCP's functions may
+	 * have read what he counted on since, and past a ring that opened now his
+	 * read would go on to younger bytes, or to the FIN.
+	 */
+	socksplice_rx_mark_ready(sk, c);
 	do {
 		const bool partial = copied;
 
@@ -593,7 +598,6 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	lock_sock(sk);
 	c = rx_chan(sk);
 	if (c && !tcp_sk(sk)->repair) {
-		socksplice_rx_mark_ready(sk, c);
 		ret = rx_locked(sk, &turn, msg, len, flags);
 		socksplice_rx_turn_end(&turn);
 		c = rx_chan(sk);

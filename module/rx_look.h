@@ -85,7 +85,7 @@ static inline bool socksplice_rx_mark_before(const struct sock *sk, u32 n)
  * thread sleeps in TCP's own functions, from before the pairing: it would never
  * notice bytes in the ring. Both kinds of sleeper are told by their wake
  * function; those of poll and epoll use others. Nor while the reader is the
- * kernel. The socket is locked.
+ * kernel. The socket is locked, and no reader has its turn.
  */
 void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c);
 
