@@ -243,6 +243,7 @@ static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *time
 		goto put;
 	socksplice_stat_inc(SOCKSPLICE_STAT_writer_waits);
 	c->sleepers++;
+	c->space_waiters++;
 	add_wait_queue(sk_sleep(sk), &wait);
 	while (again) {
 		u32 progress = READ_ONCE(c->progress);
@@ -266,7 +267,8 @@ static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *time
 	}
 	remove_wait_queue(sk_sleep(sk), &wait);
 	c->sleepers--;
-	WRITE_ONCE(c->want_space, 0);
+	if (!--c->space_waiters)
+		WRITE_ONCE(c->want_space, 0);
 put:
 	socksplice_chan_put(c, peer);
 	return again;
