@@ -112,7 +112,9 @@ void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n)
 	ring_consume(&peer->ring, n);
 	WRITE_ONCE(peer->progress, peer->progress + n);
 	sk_peek_offset_bwd(sk, n);
-	/* The tail before the look at the wish: pairs with tx_wait_space(). */
+	/* The tail before the look at the wish: pairs with tx_wait_space(). Also
+	 * before CHAN_RX_CLOSED, should this be the last: pairs with tx_append().
+	 */
 	smp_mb();
 	if (READ_ONCE(peer->want_space) && ring_len(&peer->ring) <= peer->ring.size / 2)
 		wake_writer(peer);

@@ -39,9 +39,10 @@ static inline void rx_look(const struct sock *sk, const struct socksplice_chan *
 	s32 tcp, gap;
 
 	/* rcv_nxt before the ring: what TCP delivers later may be younger than
-	 * bytes that a ring seen empty here holds by then. Pairs with the
-	 * publish (barrier A of ring.h): the peer publishes before it hands TCP
-	 * anything younger.
+	 * bytes that a ring seen empty here holds by then. Pairs with the barrier
+	 * after the publish in tx_append(): the peer publishes before it hands TCP
+	 * anything younger, and the softirq that delivers that is a third party,
+	 * to which the release of the head means nothing.
 	 */
 	smp_rmb();
 	used = ring_len(&peer->ring);
