@@ -127,6 +127,9 @@ struct socksplice_chan {
 	u64 tcp_bytes;
 	u64 tcp_msgs;
 
+	u32 capture_id;		/* capture.c, own socket lock: the capture that was asked */
+	bool captured;		/* and whether it wants this pair */
+
 	struct llist_node kick;		/* kick.c; valid with CHAN_KICKED */
 	u32 kick_rcv_nxt;		/* kick.c's work only: the reader's, at its last look */
 

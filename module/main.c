@@ -4,7 +4,7 @@
  *
  * Leaving. Each attached socket holds a module reference, so no socket refers
  * to us when the exit function runs.
- *   1. No new sockets (policy) and no new calls (netlink, hook).
+ *   1. No new sockets (policy) and no new calls (capture, netlink, hook).
  *   2. Tasks that are still inside a function of ours leave (inflight).
  *   3. Work and callbacks that still have to run do so (kick, probe, idle,
  *	drop and ident, then chan, whose last references they may hold).
@@ -13,6 +13,7 @@
 #include <linux/log2.h>
 #include <linux/module.h>
 
+#include "capture.h"
 #include "chan.h"
 #include "drop.h"
 #include "enroll.h"
@@ -99,11 +100,16 @@ static int __init socksplice_init(void)
 	err = socksplice_netlink_init();
 	if (err)
 		goto err_hook;
-	err = socksplice_policy_init();
+	err = socksplice_capture_init();
 	if (err)
 		goto err_netlink;
+	err = socksplice_policy_init();
+	if (err)
+		goto err_capture;
 	return 0;
 
+err_capture:
+	socksplice_capture_exit();
 err_netlink:
 	socksplice_netlink_exit();
 err_hook:
@@ -119,6 +125,7 @@ err_chan:
 static void __exit socksplice_exit(void)
 {
 	socksplice_policy_exit();
+	socksplice_capture_exit();
 	socksplice_netlink_exit();
 	socksplice_hook_exit();
 	socksplice_inflight_drain();

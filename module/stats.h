@@ -47,6 +47,8 @@
 	X(probes_sent)		/* packets that ask whether the path works */ \
 	X(probes_lost)		/* pairs that went back to TCP for want of answers */ \
 	X(events_lost)		/* no memory to tell `pair monitor` of one */ \
+	X(capture_records)	/* what `capture` had room for */	\
+	X(capture_dropped)	/* what it had none for */		\
 	X(psock_splice_calls)						\
 	X(psock_splice_ref_bytes)					\
 	X(psock_splice_copy_bytes)
