@@ -2,6 +2,7 @@
 //! socksplice: control local TCP acceleration by the kernel module of the
 //! same name.
 
+mod capture;
 mod cgroup;
 mod cidr;
 mod cli;
@@ -77,6 +78,7 @@ fn run(object: Object, json: bool) -> error::Result<Answer> {
         Object::Pair(PairCommand::Monitor(arguments)) => monitor::run(arguments, json),
         Object::Pair(PairCommand::Drop(arguments)) => drain::drop(arguments),
         Object::Drain(wait) => drain::drain(wait),
+        Object::Capture(arguments) => capture::run(arguments, json),
         Object::Stats(StatsCommand::Show) => stats::show(),
         Object::Exporter(arguments) => exporter::run(arguments, json),
         Object::Feature(FeatureCommand::Show) => feature::show(),

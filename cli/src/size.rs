@@ -1,25 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The size of a ring: `65536`, `64K` or `1M`.
+//! Sizes in memory: `65536`, `64K` or `1M`.
 
+use crate::capture::{BUFFER_MAX, BUFFER_MIN};
 use crate::uapi::{RING_SIZE_MAX, RING_SIZE_MIN};
 
+/// Of a ring.
 pub fn parse(text: &str) -> Result<u32, String> {
-    let error = || "a ring is a power of two from 4K to 1M, as bytes or with K or M".to_string();
+    power_of_two(text, RING_SIZE_MIN, RING_SIZE_MAX)
+        .ok_or_else(|| "a ring is a power of two from 4K to 1M, as bytes or with K or M".into())
+}
+
+/// Of the buffer of a capture.
+pub fn parse_buffer(text: &str) -> Result<u32, String> {
+    power_of_two(text, BUFFER_MIN, BUFFER_MAX).ok_or_else(|| {
+        "a buffer is a power of two from 512K to 1G, as bytes or with K, M or G".into()
+    })
+}
+
+fn power_of_two(text: &str, min: u32, max: u32) -> Option<u32> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
         Some(b'M' | b'm') => (&text[..text.len() - 1], 20),
+        Some(b'G' | b'g') => (&text[..text.len() - 1], 30),
         _ => (text, 0),
     };
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(error());
+        return None;
     }
-    let number: u64 = digits.parse::<u32>().map_err(|_| error())?.into();
-    match u32::try_from(number << shift) {
-        Ok(size) if size.is_power_of_two() && (RING_SIZE_MIN..=RING_SIZE_MAX).contains(&size) => {
-            Ok(size)
-        }
-        _ => Err(error()),
-    }
+    let number: u64 = digits.parse::<u32>().ok()?.into();
+    let size = u32::try_from(number.checked_shl(shift)?).ok()?;
+    (size.is_power_of_two() && (min..=max).contains(&size)).then_some(size)
 }
 
 /// With the largest unit that divides it.
@@ -74,6 +84,16 @@ mod tests {
             "é",
         ] {
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn buffers() {
+        for (text, size) in [("512K", 1 << 19), ("8M", 1 << 23), ("1G", 1 << 30)] {
+            assert_eq!(parse_buffer(text), Ok(size), "{text}");
+        }
+        for text in ["256K", "3M", "2G", "4294967295G", "", "G"] {
+            assert!(parse_buffer(text).is_err(), "{text}");
         }
     }
 
