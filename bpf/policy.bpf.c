@@ -278,6 +278,8 @@ int BPF_PROG(policy, struct sock *sk, int oldstate, int newstate)
 
 	opts.ring_size = config.policies[i].ring_size;
 	opts.busy_poll_usec = config.policies[i].busy_poll_usec;
+	if (config.policies[i].yields)
+		opts.flags |= SOCKSPLICE_PAIR_YIELDS;
 	/* The module counts every refusal with its reason. */
 	bpf_sock_splice_pair_sk(sk, &opts, sizeof(opts));
 	return 0;

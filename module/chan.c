@@ -24,6 +24,7 @@
 #include "probe.h"
 #include "proto.h"
 #include "stats.h"
+#include "tap.h"
 
 static struct kmem_cache *chan_cache;
 static atomic64_t ring_memory = ATOMIC64_INIT(0);
@@ -267,6 +268,8 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 		socksplice_probe_start();
 		socksplice_idle_start();
 	}
+	if (test_bit(CHAN_YIELDS, &a->flags) || test_bit(CHAN_YIELDS, &b->flags))
+		socksplice_tap_start();
 	spin_unlock_bh(&pairs_lock);
 }
 

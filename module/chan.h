@@ -47,6 +47,7 @@ enum chan_flag {
 	CHAN_ACTIVE,	/* this end called connect() */
 	CHAN_ENDED,	/* detached; changed under the list's lock */
 	CHAN_DROPPED,	/* to be un-paired, both ends; see drop.h */
+	CHAN_YIELDS,	/* gives way to who captures packets; see tap.h */
 };
 
 /* What identifies one end, taken at the handshake and never recomputed. */
@@ -141,6 +142,8 @@ struct socksplice_chan {
 	u32 probe_tstamp;		/* tp->rcv_tstamp then */
 	bool probe_pending;		/* some were sent, none is known to be answered */
 
+	bool tapped;			/* tap.c's work only: captured, at its last look */
+
 	u64 idle_bytes;			/* idle.c's work only: ring_bytes, at the last look */
 	unsigned long idle_since;	/* idle.c's work only: jiffies */
 
@@ -186,7 +189,7 @@ int socksplice_chan_init(void);
 void socksplice_chan_exit(void);
 
 /* Makes a chan and attaches it. The caller has the socket locked, or is the
- * softirq that owns it; never sleeps. @flags: CHAN_ACTIVE and CHAN_SHADOW.
+ * softirq that owns it; never sleeps. @flags: CHAN_ACTIVE, CHAN_SHADOW, CHAN_YIELDS.
  * Returns the chan or an ERR_PTR.
  */
 struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ident *id,

@@ -7,7 +7,7 @@
  *   1. No new sockets (policy) and no new calls (capture, netlink, hook).
  *   2. Tasks that are still inside a function of ours leave (inflight).
  *   3. Work and callbacks that still have to run do so (kick, probe, idle,
- *	drop and ident, then chan, whose last references they may hold).
+ *	tap, drop and ident, then chan, whose last references they may hold).
  *   4. Memory goes.
  */
 #include <linux/log2.h>
@@ -26,6 +26,7 @@
 #include "policy.h"
 #include "probe.h"
 #include "proto.h"
+#include "tap.h"
 
 module_param_named(pairing, socksplice_pairing, bool, 0644);
 MODULE_PARM_DESC(pairing, "Pair new connections whose two ends are enrolled (default: yes)");
@@ -132,6 +133,7 @@ static void __exit socksplice_exit(void)
 	socksplice_kick_exit();
 	socksplice_probe_exit();
 	socksplice_idle_exit();
+	socksplice_tap_exit();
 	socksplice_drop_exit();
 	socksplice_ident_exit();
 	socksplice_chan_exit();

@@ -31,6 +31,7 @@
 	X(declined_ipsec)						\
 	X(declined_sequence)	/* no initial sequence numbers to go by */ \
 	X(declined_memory)						\
+	X(declined_captured)	/* somebody captures its packets: tap.h */ \
 	X(doubt_hash)		/* sequences mirror, flow hashes do not */ \
 	X(ring_bytes)							\
 	X(ring_messages)						\

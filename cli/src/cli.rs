@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::capture::SNAPLEN_MAX;
 use crate::cidr::Cidr;
+use crate::policy::OnCapture;
 use crate::port::PortRange;
 use crate::size;
 use crate::uapi::{BUSY_POLL_MAX, EVENTS};
@@ -190,6 +191,11 @@ pub struct PolicySet {
     /// [default: the module's]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub ring: Option<u32>,
+
+    /// What becomes of connections whose packets somebody captures in the network
+    /// namespace of one of their ends, as tcpdump does
+    #[arg(long, value_name = "WHAT", default_value = "keep")]
+    pub on_capture: OnCapture,
 }
 
 #[derive(Subcommand)]
@@ -567,6 +573,7 @@ mod tests {
             &["--ring", "3K"],
             &["--busy-poll", "1001"],
             &["--busy-poll", "-1"],
+            &["--on-capture", "drop"],
             &["--cgroup"],
         ] {
             let arguments = ["socksplice", "policy", "set", "--cgroup", "/"];

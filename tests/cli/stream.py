@@ -7,7 +7,8 @@ stream.py talk ADDRESS PORT ROUNDS SIZE OUT
     the client to the server, which sends as many back. In the round after the middle
     it sends by TCP. OUT.0 and OUT.1 get what the client and the server have sent,
     OUT.rounds how much of it in each round. In the end it prints "holding" and keeps
-    the connection until its standard input ends.
+    the connection until its standard input ends. For each line of that it sends SIZE
+    bytes each way and prints "holding" again.
 stream.py look PCAP PORT OUT RING0 RING1
     PCAP has what the two have sent by ring, so many bytes of it, in an order in which
     it can have been sent. What went by TCP stands before it or is a gap.
@@ -55,7 +56,12 @@ def talk(address, port, rounds, size, out):
                 file.write(data)
             print(len(data), int(by_tcp), file=sizes)
     print("holding", flush=True)
-    sys.stdin.read()
+    for _ in sys.stdin:
+        data = os.urandom(int(size))
+        for sender, reader in ((client, server), (server, client)):
+            sender.sendall(data)
+            assert receive(reader, len(data)) == data
+        print("holding", flush=True)
 
 
 def packets(path):

@@ -50,7 +50,7 @@ pub fn run(arguments: cli::Capture, json: bool) -> Result<Answer> {
         return Err(Error::usage("standard output is a terminal")
             .remedy("name a file with --write, or add '| tcpdump -nr -'"));
     }
-    let (_, _) = Module::open()?;
+    Module::open()?;
     let options = options(&arguments)?;
     let ended = signals()?;
     // Before the file, which stays as it is if there can be no capture.

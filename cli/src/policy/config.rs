@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
 use crate::cidr::Cidr;
 use crate::error::{Error, Result};
 use crate::port::PortRange;
 
 /// The version of the bytes; those of another one are not understood.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 /// How many policies there can be.
 pub const MAX: usize = 32;
 /// How many port ranges and networks each of them can list.
@@ -21,7 +24,7 @@ pub const CGROUPS: usize = 4096;
 
 const NAME: usize = 32;
 const CIDR_WORDS: usize = 9;
-const HEAD_WORDS: usize = NAME / 4 + 6;
+const HEAD_WORDS: usize = NAME / 4 + 7;
 const POLICY_WORDS: usize = HEAD_WORDS + PORTS + CIDRS * CIDR_WORDS;
 const POLICIES_AT: usize = 2;
 pub const SIZE: usize = 4 * (POLICIES_AT + MAX * POLICY_WORDS);
@@ -65,6 +68,27 @@ pub struct Policy {
     pub busy_poll: Option<u32>,
     /// None: the module's default.
     pub ring: Option<u32>,
+    pub on_capture: OnCapture,
+}
+
+/// What becomes of pairs whose packets somebody captures.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum OnCapture {
+    /// They stay; what goes by ring is not in the capture
+    #[default]
+    Keep,
+    /// They go back to TCP, and new ones are not made there until it ends
+    Unpair,
+}
+
+impl fmt::Display for OnCapture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OnCapture::Keep => "keep",
+            OnCapture::Unpair => "unpair",
+        })
+    }
 }
 
 impl Policy {
@@ -79,6 +103,7 @@ impl Policy {
             loopback_only: false,
             busy_poll: None,
             ring: None,
+            on_capture: OnCapture::Keep,
         }
     }
 
@@ -92,6 +117,7 @@ impl Policy {
             self.ring.unwrap_or(0),
             self.busy_poll.unwrap_or(0),
             self.loopback_only.into(),
+            (self.on_capture == OnCapture::Unpair).into(),
             self.ports.len() as u32,
             self.cidrs.len() as u32,
         ];
@@ -134,8 +160,12 @@ impl Policy {
             ring: optional(head(1)),
             busy_poll: optional(head(2)),
             loopback_only: head(3) != 0,
-            ports: (0..PORTS.min(head(4) as usize)).map(port).collect(),
-            cidrs: (0..CIDRS.min(head(5) as usize)).map(cidr).collect(),
+            on_capture: match head(4) {
+                0 => OnCapture::Keep,
+                _ => OnCapture::Unpair,
+            },
+            ports: (0..PORTS.min(head(5) as usize)).map(port).collect(),
+            cidrs: (0..CIDRS.min(head(6) as usize)).map(cidr).collect(),
         })
     }
 }
@@ -237,6 +267,7 @@ mod tests {
             cgroups: vec![1, 7],
             ports: vec!["80".parse().unwrap(), "8000-8999".parse().unwrap()],
             cidrs: vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
+            on_capture: OnCapture::Unpair,
             loopback_only: true,
             busy_poll: Some(50),
             ring: Some(65536),

@@ -20,6 +20,7 @@ use crate::output::{Answer, SCHEMA, yes_no};
 use crate::size;
 use crate::uapi::{A_STATUS_PAIRING, A_STATUS_SPLICE};
 
+pub use config::OnCapture;
 use config::Policy;
 use file::Features;
 
@@ -41,6 +42,7 @@ pub fn set(arguments: PolicySet) -> Result<Answer> {
         loopback_only: arguments.loopback_only,
         busy_poll: arguments.busy_poll.filter(|usec| *usec != 0),
         ring: arguments.ring,
+        on_capture: arguments.on_capture,
         ..Policy::new(name)
     }];
     config::check(&policies)?;
@@ -217,7 +219,8 @@ fn to_text(policy: &Policy, paths: &Paths) -> String {
          cidrs:         {}\n\
          loopback-only: {}\n\
          busy-poll:     {}\n\
-         ring:          {}\n",
+         ring:          {}\n\
+         on-capture:    {}\n",
         policy.name,
         yes_no(policy.pair),
         list(cgroups.collect(), "none"),
@@ -232,6 +235,7 @@ fn to_text(policy: &Policy, paths: &Paths) -> String {
             Some(bytes) => size::format(bytes.into()),
             None => "the module's default".into(),
         },
+        policy.on_capture,
     )
 }
 
@@ -257,6 +261,7 @@ fn to_json(policies: &[Policy], paths: &Paths) -> Value {
             "loopback_only": policy.loopback_only,
             "busy_poll_usec": policy.busy_poll,
             "ring_size": policy.ring,
+            "on_capture": policy.on_capture,
         })
     };
     let list: Vec<Value> = policies.iter().map(one).collect();
