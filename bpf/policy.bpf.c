@@ -281,6 +281,8 @@ int BPF_PROG(policy, struct sock *sk, int oldstate, int newstate)
 	opts.memory_group = config.policies[i].memory_group;
 	opts.memory_cap = (__u64)config.policies[i].memory_cap[1] << 32 |
 			  config.policies[i].memory_cap[0];
+	if (config.policies[i].yields)
+		opts.flags |= SOCKSPLICE_PAIR_YIELDS;
 	/* The module counts every refusal with its reason. */
 	bpf_sock_splice_pair_sk(sk, &opts, sizeof(opts));
 	return 0;

@@ -40,6 +40,7 @@ struct policy {
 	__u32 loopback_only;	/* both addresses are loopback addresses */
 	__u32 memory_group;	/* see struct socksplice_pair_opts */
 	__u32 memory_cap[2];	/* its lower and its upper half */
+	__u32 yields;		/* gives way to who captures packets */
 	__u32 n_ports;		/* 0: every port */
 	__u32 n_cidrs;		/* 0: every address */
 	struct policy_ports ports[POLICY_PORTS];

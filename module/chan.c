@@ -25,6 +25,7 @@
 #include "probe.h"
 #include "proto.h"
 #include "stats.h"
+#include "tap.h"
 
 static struct kmem_cache *chan_cache;
 
@@ -274,6 +275,8 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 		socksplice_probe_start();
 		socksplice_idle_start();
 	}
+	if (test_bit(CHAN_YIELDS, &a->flags) || test_bit(CHAN_YIELDS, &b->flags))
+		socksplice_tap_start();
 	spin_unlock_bh(&pairs_lock);
 }
 

@@ -47,6 +47,7 @@ enum chan_flag {
 	CHAN_ACTIVE,	/* this end called connect() */
 	CHAN_ENDED,	/* detached; changed under the list's lock */
 	CHAN_DROPPED,	/* to be un-paired, both ends; see drop.h */
+	CHAN_YIELDS,	/* gives way to who captures packets; see tap.h */
 };
 
 /* What identifies one end, taken at the handshake and never recomputed. */
@@ -137,6 +138,9 @@ struct socksplice_chan {
 	u64 tcp_bytes;
 	u64 tcp_msgs;
 
+	u32 capture_id;		/* capture.c, own socket lock: the capture that was asked */
+	bool captured;		/* and whether it wants this pair */
+
 	struct llist_node kick;		/* kick.c; valid with CHAN_KICKED */
 	u32 kick_rcv_nxt;		/* kick.c's work only: the reader's, at its last look */
 
@@ -147,6 +151,8 @@ struct socksplice_chan {
 	unsigned long probe_since;	/* jiffies when the first of those was sent */
 	u32 probe_tstamp;		/* tp->rcv_tstamp then */
 	bool probe_pending;		/* some were sent, none is known to be answered */
+
+	bool tapped;			/* tap.c's work only: captured, at its last look */
 
 	u64 idle_bytes;			/* idle.c's work only: ring_bytes, at the last look */
 	unsigned long idle_since;	/* idle.c's work only: jiffies */
@@ -193,7 +199,7 @@ int socksplice_chan_init(void);
 void socksplice_chan_exit(void);
 
 /* Makes a chan and attaches it. The caller has the socket locked, or is the
- * softirq that owns it; never sleeps. @flags: CHAN_ACTIVE and CHAN_SHADOW.
+ * softirq that owns it; never sleeps. @flags: CHAN_ACTIVE, CHAN_SHADOW, CHAN_YIELDS.
  * Returns the chan, which then holds the group of @memory, or an ERR_PTR.
  */
 struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ident *id,

@@ -17,6 +17,7 @@
 #include "memory.h"
 #include "proto.h"
 #include "stats.h"
+#include "tap.h"
 
 bool socksplice_pairing = true;
 bool socksplice_shadow;
@@ -90,8 +91,8 @@ static enum socksplice_stat why_not(const struct sock *sk, bool active)
 
 static bool opts_valid(const struct socksplice_pair_opts *o)
 {
-	if (o->flags || o->busy_poll_usec > SOCKSPLICE_BUSY_POLL_MAX ||
-	    (o->memory_cap && !o->memory_group))
+	if (o->flags & ~SOCKSPLICE_PAIR_YIELDS || (o->memory_cap && !o->memory_group) ||
+	    o->busy_poll_usec > SOCKSPLICE_BUSY_POLL_MAX)
 		return false;
 	return !o->ring_size ||
 	       (is_power_of_2(o->ring_size) &&
@@ -123,6 +124,14 @@ int socksplice_enroll(struct sock *sk, bool active,
 	if (!socksplice_ident_read(sk, active, &id)) {
 		socksplice_event_declined(SOCKSPLICE_STAT_declined_sequence, sk);
 		return -EOPNOTSUPP;
+	}
+
+	if (opts && opts->flags & SOCKSPLICE_PAIR_YIELDS) {
+		if (socksplice_tap_sees(sock_net(sk), &id)) {
+			socksplice_event_declined(SOCKSPLICE_STAT_declined_captured, sk);
+			return -EOPNOTSUPP;
+		}
+		__set_bit(CHAN_YIELDS, &flags);
 	}
 
 	memory.ring_size = opts && opts->ring_size ? opts->ring_size :

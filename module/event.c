@@ -3,6 +3,7 @@
 #include <linux/timekeeping.h>
 #include <net/genetlink.h>
 
+#include "capture.h"
 #include "chan.h"
 #include "event.h"
 #include "ident.h"
@@ -117,6 +118,7 @@ void socksplice_event_chan(enum socksplice_stat what, const char *reason,
 	int err;
 
 	socksplice_stat_inc(what);
+	socksplice_capture_event(event, reason, c);
 	if (trace_verdict_enabled())
 		chan_trace(event, reason, c);
 	if (!socksplice_netlink_has_listeners())

@@ -4,15 +4,17 @@
  *
  * Leaving. Each attached socket holds a module reference, so no socket refers
  * to us when the exit function runs.
- *   1. No new sockets (sopt, policy) and no new calls (netlink, hook).
+ *   1. No new sockets (sopt, policy) and no new calls (capture, netlink, hook).
  *   2. Tasks that are still inside a function of ours leave (inflight).
  *   3. Work and callbacks that still have to run do so (kick, probe, idle,
- *	drop, sosplice and ident, then chan, whose last references they may hold).
+ *	tap, drop, sosplice and ident, then chan, whose last references they
+ *	may hold).
  *   4. Memory goes.
  */
 #include <linux/log2.h>
 #include <linux/module.h>
 
+#include "capture.h"
 #include "chan.h"
 #include "drop.h"
 #include "enroll.h"
@@ -28,6 +30,7 @@
 #include "proto.h"
 #include "sopt.h"
 #include "sosplice.h"
+#include "tap.h"
 
 module_param_named(pairing, socksplice_pairing, bool, 0644);
 MODULE_PARM_DESC(pairing, "Pair new connections whose two ends are enrolled (default: yes)");
@@ -120,9 +123,12 @@ static int __init socksplice_init(void)
 	err = socksplice_netlink_init();
 	if (err)
 		goto err_hook;
-	err = socksplice_policy_init();
+	err = socksplice_capture_init();
 	if (err)
 		goto err_netlink;
+	err = socksplice_policy_init();
+	if (err)
+		goto err_capture;
 	err = socksplice_sopt_init();
 	if (err)
 		goto err_policy;
@@ -130,6 +136,8 @@ static int __init socksplice_init(void)
 
 err_policy:
 	socksplice_policy_exit();
+err_capture:
+	socksplice_capture_exit();
 err_netlink:
 	socksplice_netlink_exit();
 err_hook:
@@ -148,12 +156,14 @@ static void __exit socksplice_exit(void)
 {
 	socksplice_sopt_exit();
 	socksplice_policy_exit();
+	socksplice_capture_exit();
 	socksplice_netlink_exit();
 	socksplice_hook_exit();
 	socksplice_inflight_drain();
 	socksplice_kick_exit();
 	socksplice_probe_exit();
 	socksplice_idle_exit();
+	socksplice_tap_exit();
 	socksplice_drop_exit();
 	socksplice_sosplice_exit();
 	socksplice_ident_exit();

@@ -11,7 +11,7 @@
  *
  * Who may call what:
  *   producer	ring_set_pages, ring_take_pages, ring_space, ring_write_seg,
- *		ring_publish, ring_retract
+ *		ring_publish, ring_sent_seg, ring_retract
  *   consumer	ring_used, ring_read_seg, ring_consume
  *   anybody	ring_len (a snapshot, stale when it returns)
  * There is one producer and one consumer at a time; making that so is the
@@ -141,6 +141,14 @@ static inline void *ring_seg(const struct ring *r, u32 pos, u32 *len)
 static inline void *ring_write_seg(const struct ring *r, u32 off, u32 *len)
 {
 	return ring_seg(r, r->head + off, len);
+}
+
+/* The contiguous bytes at @back before head, which were published: they stay until the
+ * producer writes again or takes the pages away, whatever the consumer does.
+ */
+static inline void *ring_sent_seg(const struct ring *r, u32 back, u32 *len)
+{
+	return ring_seg(r, r->head - back, len);
 }
 
 /* The contiguous bytes at @off past tail; the caller stays below ring_used(). */

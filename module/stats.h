@@ -31,6 +31,7 @@
 	X(declined_ipsec)						\
 	X(declined_sequence)	/* no initial sequence numbers to go by */ \
 	X(declined_memory)						\
+	X(declined_captured)	/* somebody captures its packets: tap.h */ \
 	X(doubt_hash)		/* sequences mirror, flow hashes do not */ \
 	X(ring_bytes)							\
 	X(ring_messages)						\
@@ -47,6 +48,8 @@
 	X(probes_sent)		/* packets that ask whether the path works */ \
 	X(probes_lost)		/* pairs that went back to TCP for want of answers */ \
 	X(events_lost)		/* no memory to tell `pair monitor` of one */ \
+	X(capture_records)	/* what `capture` had room for */	\
+	X(capture_dropped)	/* what it had none for */		\
 	X(psock_splice_calls)						\
 	X(psock_splice_ref_bytes)					\
 	X(psock_splice_copy_bytes)					\

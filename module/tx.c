@@ -21,6 +21,7 @@
 #include <linux/wait.h>
 #include <net/tcp.h>
 
+#include "capture.h"
 #include "chan.h"
 #include "compat/compat.h"
 #include "inflight.h"
@@ -148,12 +149,13 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
  *	-EPIPE	the reader closed its socket meanwhile: the bytes must go by TCP,
  *		which answers with a reset
  */
-static ssize_t tx_append(struct socksplice_chan *c, struct msghdr *msg)
+static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msghdr *msg)
 {
 	struct socksplice_chan *peer = socksplice_chan_peer(c);
 	/* In quarters, so that a reader that is awake copies while we do. */
 	size_t want = min_t(size_t, msg_data_left(msg), c->ring.size / 4);
 	u32 n = min_t(u32, want, ring_space(&c->ring, want));
+	struct capture_slot slot;
 	u32 done = 0;
 
 	while (done < n) {
@@ -171,6 +173,8 @@ static ssize_t tx_append(struct socksplice_chan *c, struct msghdr *msg)
 	if (!done)
 		return 0;
 
+	/* Before the reader can answer. */
+	socksplice_capture_begin(sk, c, done, &slot);
 	ring_publish(&c->ring, done);
 	/* Head before RX_CLOSED: pairs with the barrier in proto_close(). Either
 	 * we see that the reader is gone, or it sees unread bytes and resets.
@@ -189,9 +193,10 @@ static ssize_t tx_append(struct socksplice_chan *c, struct msghdr *msg)
 		ring_retract(&c->ring, left);
 		iov_iter_revert(&msg->msg_iter, left);
 		done -= left;
-		if (!done)
-			return -EPIPE;
 	}
+	socksplice_capture_end(c, done, &slot);
+	if (unlikely(!done))
+		return -EPIPE;
 	c->ring_bytes += done;
 	socksplice_stat_add(SOCKSPLICE_STAT_ring_bytes, done);
 	return done;
@@ -368,7 +373,7 @@ int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
 		route = tx_route(sk, c, msg);
 		if (route != ROUTE_RING)
 			break;
-		n = tx_append(c, msg);
+		n = tx_append(sk, c, msg);
 		if (n == -EPIPE) {
 			route = ROUTE_CLOSED;
 			break;

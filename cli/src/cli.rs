@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::capture::SNAPLEN_MAX;
 use crate::cidr::Cidr;
+use crate::policy::OnCapture;
 use crate::port::PortRange;
 use crate::size;
 use crate::uapi::{BUSY_POLL_MAX, EVENTS};
@@ -53,6 +55,16 @@ pub enum Object {
     /// not read what it was sent before cannot end. If one is left when the time is
     /// up, the exit status is 1, and the processes that hold it are listed.
     Drain(Wait),
+
+    /// Write what goes by ring to a file that Wireshark and tcpdump open
+    ///
+    /// A pcapng file, with IP and TCP headers made up for it: bytes that go by ring are in
+    /// no packet. Addresses, ports, directions, order and times are those of the
+    /// connection. What it sends by TCP is not in the file: tcpdump sees that. With
+    /// --port, --cgroup, --netns or --pair only what pairs send of which one end has all
+    /// that is asked for. What finds no room in the buffer is counted and dropped; no
+    /// sender waits. There is one capture at a time. Ends by Ctrl-C.
+    Capture(Capture),
 
     /// Counters: pairs made, declined by reason, bytes by path, memory
     #[command(subcommand)]
@@ -190,6 +202,11 @@ pub struct PolicySet {
     /// finds no room sends by TCP [default: no limit but the module's]
     #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]
     pub memory_cap: Option<u64>,
+
+    /// What becomes of connections whose packets somebody captures in the network
+    /// namespace of one of their ends, as tcpdump does
+    #[arg(long, value_name = "WHAT", default_value = "keep")]
+    pub on_capture: OnCapture,
 }
 
 #[derive(Subcommand)]
@@ -343,6 +360,38 @@ pub struct PairMonitor {
     /// Kilobytes of events that may wait to be printed (4 to 65536)
     #[arg(long, value_name = "KB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(4..=65536))]
     pub buffer: u32,
+}
+
+#[derive(Args)]
+pub struct Capture {
+    #[command(flatten)]
+    pub filter: EndFilter,
+
+    /// Only these pairs, by the numbers that 'pair show' gives them
+    #[arg(long = "pair", value_name = "PAIR", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..))]
+    pub pairs: Vec<u32>,
+
+    /// The file, which is replaced; '-' is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub write: PathBuf,
+
+    /// How many bytes of each record to keep (0 to 262144): a record is what was put into
+    /// a ring at one time
+    #[arg(long, value_name = "BYTES", default_value_t = SNAPLEN_MAX, value_parser = clap::value_parser!(u32).range(0..=SNAPLEN_MAX as i64))]
+    pub snaplen: u32,
+
+    /// Bytes of the kernel's memory that may hold what is not written yet: a power of two
+    /// from 512K to 1G. Each record takes 128 and its data
+    #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = size::parse_buffer)]
+    pub buffer: u32,
+
+    /// End after so many records
+    #[arg(short = 'n', long, value_name = "N", value_parser = count)]
+    pub count: Option<usize>,
+
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub duration: Option<u32>,
 }
 
 #[derive(Args)]
@@ -507,6 +556,7 @@ mod tests {
             "pair top --batch -n 3 --sort messages --interval 1",
             "pair monitor --event paired ended -n 1 --buffer 4 --port 1",
             "exporter --listen [::1]:0 --user nobody",
+            "capture -w - --port 80 --pair 1 2 --snaplen 0 --buffer 512K -n 1 --duration 1",
         ] {
             assert!(parse(good), "{good}");
         }
@@ -521,6 +571,12 @@ mod tests {
             "pair monitor --event gone",
             "pair monitor --buffer 3",
             "pair monitor --pid 1",
+            "capture",
+            "capture -w x --snaplen 262145",
+            "capture -w x --buffer 256K",
+            "capture -w x --pair 0",
+            "capture -w x -n 0",
+            "capture -w x --duration 0",
             "exporter",
             "exporter --listen 9432",
             "exporter --listen localhost",
@@ -537,6 +593,7 @@ mod tests {
             &["--ring", "3K"],
             &["--busy-poll", "1001"],
             &["--busy-poll", "-1"],
+            &["--on-capture", "drop"],
             &["--cgroup"],
         ] {
             let arguments = ["socksplice", "policy", "set", "--cgroup", "/"];

@@ -151,7 +151,9 @@ fn answer(holders: &[Holder], uses: Option<Uses>) -> Answer {
         } else if policy {
             text += "the policy uses the module: run 'socksplice policy clear' to unload it\n";
         } else if holders.is_empty() {
-            text += &format!("calls that sleep or BPF programs use the module ({references})\n");
+            text += &format!(
+                "calls that sleep, BPF programs or a capture use the module ({references})\n"
+            );
         }
         json["references"] = references.into();
     }

@@ -42,11 +42,7 @@ impl Filter {
             filter.cgroups = Some(ids);
         }
         if let Some(netns) = &asked.netns {
-            let inode = Names::read().inode(netns).ok_or_else(|| {
-                Error::new(format!("there is no network namespace {netns}"))
-                    .remedy("'ip netns' lists those that have a name; others have an inode number")
-            })?;
-            filter.netns = Some(inode);
+            filter.netns = Some(netns_inode(netns)?);
         }
         Ok(filter)
     }
@@ -72,6 +68,14 @@ impl Filter {
                 .as_ref()
                 .is_none_or(|sockets| !sockets.holders(end.inode).is_empty())
     }
+}
+
+/// The inode number of a namespace, given as that or by its name.
+pub fn netns_inode(netns: &str) -> Result<u64> {
+    Names::read().inode(netns).ok_or_else(|| {
+        Error::new(format!("there is no network namespace {netns}"))
+            .remedy("'ip netns' lists those that have a name; others have an inode number")
+    })
 }
 
 fn sockets(asked: &PairFilter) -> Result<Option<Sockets>> {

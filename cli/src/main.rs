@@ -2,6 +2,7 @@
 //! socksplice: control local TCP acceleration by the kernel module of the
 //! same name.
 
+mod capture;
 mod cgroup;
 mod cidr;
 mod cli;
@@ -79,6 +80,7 @@ fn run(object: Object, json: bool) -> error::Result<Answer> {
         Object::Pair(PairCommand::Drop(arguments)) => drain::drop(arguments),
         Object::Splice(SpliceCommand::Show) => splice::show(),
         Object::Drain(wait) => drain::drain(wait),
+        Object::Capture(arguments) => capture::run(arguments, json),
         Object::Stats(StatsCommand::Show) => stats::show(),
         Object::Exporter(arguments) => exporter::run(arguments, json),
         Object::Feature(FeatureCommand::Show) => feature::show(),

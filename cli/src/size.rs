@@ -1,9 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sizes of rings, and of all rings together: `65536`, `64K` or `1M`.
+//! Sizes in memory: `65536`, `64K` or `1M`.
 
+use crate::capture::{BUFFER_MAX, BUFFER_MIN};
 use crate::uapi::{RING_SIZE_MAX, RING_SIZE_MIN};
 
 const MEMORY_MAX: u64 = 1 << 40;
+
+/// Of a ring.
+pub fn parse(text: &str) -> Result<u32, String> {
+    power_of_two(text, RING_SIZE_MIN, RING_SIZE_MAX)
+        .ok_or_else(|| "a ring is a power of two from 4K to 1M, as bytes or with K or M".into())
+}
+
+/// Of the buffer of a capture.
+pub fn parse_buffer(text: &str) -> Result<u32, String> {
+    power_of_two(text, BUFFER_MIN, BUFFER_MAX).ok_or_else(|| {
+        "a buffer is a power of two from 512K to 1G, as bytes or with K, M or G".into()
+    })
+}
+
+/// What all rings of a policy may hold: a ring for each direction at least.
+pub fn parse_memory(text: &str) -> Result<u64, String> {
+    bytes(text)
+        .filter(|size| (u64::from(2 * RING_SIZE_MIN)..=MEMORY_MAX).contains(size))
+        .ok_or_else(|| "a memory cap is 8K to 1024G, as bytes or with K, M or G".into())
+}
+
+fn power_of_two(text: &str, min: u32, max: u32) -> Option<u32> {
+    let size = u32::try_from(bytes(text)?).ok()?;
+    (size.is_power_of_two() && (min..=max).contains(&size)).then_some(size)
+}
 
 /// A number of bytes, with K, M or G or without.
 fn bytes(text: &str) -> Option<u64> {
@@ -18,20 +44,6 @@ fn bytes(text: &str) -> Option<u64> {
     }
     let number: u64 = digits.parse::<u32>().ok()?.into();
     Some(number << shift)
-}
-
-pub fn parse(text: &str) -> Result<u32, String> {
-    bytes(text)
-        .and_then(|size| u32::try_from(size).ok())
-        .filter(|size| size.is_power_of_two() && (RING_SIZE_MIN..=RING_SIZE_MAX).contains(size))
-        .ok_or("a ring is a power of two from 4K to 1M, as bytes or with K or M".into())
-}
-
-/// What all rings of a policy may hold: a ring for each direction at least.
-pub fn parse_memory(text: &str) -> Result<u64, String> {
-    bytes(text)
-        .filter(|size| (u64::from(2 * RING_SIZE_MIN)..=MEMORY_MAX).contains(size))
-        .ok_or("a memory cap is 8K to 1024G, as bytes or with K, M or G".into())
 }
 
 /// With the largest unit that divides it.
@@ -98,6 +110,16 @@ mod tests {
         assert_eq!(parse_memory("1024G"), Ok(1 << 40));
         for text in ["0", "8191", "1025G", "4294967296G", "G", "1T", ""] {
             assert!(parse_memory(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn buffers() {
+        for (text, size) in [("512K", 1 << 19), ("8M", 1 << 23), ("1G", 1 << 30)] {
+            assert_eq!(parse_buffer(text), Ok(size), "{text}");
+        }
+        for text in ["256K", "3M", "2G", "4294967295G", "", "G"] {
+            assert!(parse_buffer(text).is_err(), "{text}");
         }
     }
 

@@ -65,7 +65,9 @@ enum socksplice_event {
 	SOCKSPLICE_EVENT_PAIRED,	/* none, or "shadow" */
 	SOCKSPLICE_EVENT_DECLINED,	/* one end; X of the counter declined_X */
 	SOCKSPLICE_EVENT_EXPIRED,	/* one end; "no_peer" was enrolled in time, or "drain" */
-	SOCKSPLICE_EVENT_DROPPED,	/* begins to un-pair: "request", "setsockopt", "path" */
+	SOCKSPLICE_EVENT_DROPPED,	/* begins to un-pair: "request", "setsockopt", "path",
+					 * "captured"
+					 */
 	SOCKSPLICE_EVENT_ENDED,		/* "closed", or "dropped" and on TCP again */
 };
 
@@ -148,6 +150,11 @@ enum {
 #define SOCKSPLICE_RING_SIZE_DEFAULT	(1U << 16)
 #define SOCKSPLICE_BUSY_POLL_MAX	1000U	/* µs */
 
+/* While somebody captures the connection's packets, in the namespace of either end, it
+ * is not paired; a pair goes back to TCP within about two seconds.
+ */
+#define SOCKSPLICE_PAIR_YIELDS		(1U << 0)
+
 /**
  * struct socksplice_pair_opts - options of bpf_sock_splice_pair()
  * @ring_size: bytes of the ring that this end sends into. A power of two from
@@ -155,7 +162,7 @@ enum {
  * @busy_poll_usec: how long this end's reader spins before it sleeps, in µs,
  *	0 to SOCKSPLICE_BUSY_POLL_MAX. Written to the socket as SO_BUSY_POLL
  *	would; 0 leaves the socket's own value.
- * @flags: must be 0.
+ * @flags: SOCKSPLICE_PAIR_*; the others must be 0.
  * @memory_group: any number but 0, if @memory_cap is not 0.
  * @memory_cap: the most bytes that the rings of all ends with the same @memory_group
  *	may hold together; what finds no room goes by TCP. 0: no limit.

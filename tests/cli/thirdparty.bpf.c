@@ -40,7 +40,7 @@ struct results passive = { 99, 99, 99, 99, 99, 99, 99, 99 };
 
 static void enrol(struct bpf_sock_ops_kern *skops, struct results *r)
 {
-	struct socksplice_pair_opts bad_flags = { .flags = 1 };
+	struct socksplice_pair_opts bad_flags = { .flags = 2 };
 	struct socksplice_pair_opts bad_memory_cap = { .memory_cap = 1 };
 	struct socksplice_pair_opts bad_ring = { .ring_size = 5000 };
 	struct socksplice_pair_opts bad_poll = {

@@ -261,6 +261,32 @@ static int retract_takes_the_last_bytes_back(void)
 	return bad;
 }
 
+static int sent_bytes_stay_until_the_next(void)
+{
+	const u32 size = 2 * RING_PAGE_SIZE;
+	struct ring *r = ring_new(size);
+	char in[64], out[64];
+	u32 len, done = 0;
+	int bad = 0;
+
+	for (u32 i = 0; i < sizeof(in); i++)
+		in[i] = i;
+	/* Over the ends of the ring, of a page and of the cursors. */
+	ring_rebase(r, 0u - 20);
+	CHECK(put(r, in, sizeof(in)) == sizeof(in));
+	CHECK(get(r, out, sizeof(out)) == sizeof(out));
+	while (done < sizeof(in)) {
+		void *p = ring_sent_seg(r, sizeof(in) - done, &len);
+
+		CHECK(len > 0);
+		len = min(len, (u32)sizeof(in) - done);
+		CHECK(!memcmp(p, in + done, len));
+		done += len;
+	}
+	ring_free(r);
+	return bad;
+}
+
 static const struct {
 	const char *name;
 	int (*run)(void);
@@ -277,6 +303,7 @@ static const struct {
 	T(peek_leaves_the_bytes),
 	T(cached_views_refresh_on_demand),
 	T(retract_takes_the_last_bytes_back),
+	T(sent_bytes_stay_until_the_next),
 };
 
 int main(void)

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
 use crate::cidr::Cidr;
 use crate::error::{Error, Result};
 use crate::port::PortRange;
@@ -21,7 +24,7 @@ pub const CGROUPS: usize = 4096;
 
 const NAME: usize = 32;
 const CIDR_WORDS: usize = 9;
-const HEAD_WORDS: usize = NAME / 4 + 9;
+const HEAD_WORDS: usize = NAME / 4 + 10;
 const POLICY_WORDS: usize = HEAD_WORDS + PORTS + CIDRS * CIDR_WORDS;
 const POLICIES_AT: usize = 2;
 pub const SIZE: usize = 4 * (POLICIES_AT + MAX * POLICY_WORDS);
@@ -67,6 +70,27 @@ pub struct Policy {
     pub ring: Option<u32>,
     /// Bytes that the rings of what it pairs may hold. None: no limit.
     pub memory_cap: Option<u64>,
+    pub on_capture: OnCapture,
+}
+
+/// What becomes of pairs whose packets somebody captures.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum OnCapture {
+    /// They stay; what goes by ring is not in the capture
+    #[default]
+    Keep,
+    /// They go back to TCP, and new ones are not made there until it ends
+    Unpair,
+}
+
+impl fmt::Display for OnCapture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OnCapture::Keep => "keep",
+            OnCapture::Unpair => "unpair",
+        })
+    }
 }
 
 impl Policy {
@@ -82,6 +106,7 @@ impl Policy {
             busy_poll: None,
             ring: None,
             memory_cap: None,
+            on_capture: OnCapture::Keep,
         }
     }
 
@@ -105,6 +130,7 @@ impl Policy {
             self.memory_group(),
             cap as u32,
             (cap >> 32) as u32,
+            (self.on_capture == OnCapture::Unpair).into(),
             self.ports.len() as u32,
             self.cidrs.len() as u32,
         ];
@@ -149,8 +175,12 @@ impl Policy {
             busy_poll: optional(head(2)),
             loopback_only: head(3) != 0,
             memory_cap: (cap != 0).then_some(cap),
-            ports: (0..PORTS.min(head(7) as usize)).map(port).collect(),
-            cidrs: (0..CIDRS.min(head(8) as usize)).map(cidr).collect(),
+            on_capture: match head(7) {
+                0 => OnCapture::Keep,
+                _ => OnCapture::Unpair,
+            },
+            ports: (0..PORTS.min(head(8) as usize)).map(port).collect(),
+            cidrs: (0..CIDRS.min(head(9) as usize)).map(cidr).collect(),
         })
     }
 }
@@ -252,6 +282,7 @@ mod tests {
             cgroups: vec![1, 7],
             ports: vec!["80".parse().unwrap(), "8000-8999".parse().unwrap()],
             cidrs: vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
+            on_capture: OnCapture::Unpair,
             loopback_only: true,
             busy_poll: Some(50),
             ring: Some(65536),

@@ -21,7 +21,7 @@ use crate::size;
 use crate::uapi::BUSY_POLL_MAX;
 
 use super::Paths;
-use super::config::{self, CGROUPS, CIDRS, MAX, Name, PORTS, Policy};
+use super::config::{self, CGROUPS, CIDRS, MAX, Name, OnCapture, PORTS, Policy};
 
 /// No file that keeps to the other bounds is longer, in bytes.
 const LONGEST: u64 = 4 << 20;
@@ -57,6 +57,8 @@ struct Entry {
     cidrs: Vec<Text<Cidr>>,
     #[serde(default)]
     loopback_only: bool,
+    #[serde(default)]
+    on_capture: OnCapture,
     busy_poll: Option<Text<BusyPoll>>,
     ring: Option<Text<Ring>>,
     memory_cap: Option<Text<MemoryCap>>,
@@ -211,6 +213,7 @@ impl Source {
                 busy_poll: entry.busy_poll.map(|t| t.0.0).filter(|usec| *usec != 0),
                 ring: entry.ring.map(|t| t.0.0),
                 memory_cap: entry.memory_cap.map(|t| t.0.0),
+                on_capture: entry.on_capture,
             });
         }
         config::check(&policies).map_err(|mut e| {
@@ -267,6 +270,9 @@ pub fn render(policies: &[Policy], features: Features, paths: &Paths) -> String 
         if let Some(bytes) = policy.memory_cap {
             text += &format!("memory-cap = {}\n", quoted(size::format(bytes)));
         }
+        if policy.on_capture != OnCapture::Keep {
+            text += &format!("on-capture = \"{}\"\n", policy.on_capture);
+        }
     }
     text
 }
@@ -293,7 +299,7 @@ mod tests {
         let text = "[features]\npairing = true\nsplice = false\n\n\
             [[policy]]\nname = \"first\"\npair = false\ncgroups = []\nports = [80, \"8000-8999\"]\n\n\
             [[policy]]\nname = \"second\"\ncgroups = []\ncidrs = [\"10.0.0.0/8\", \"fd00::/8\"]\n\
-            loopback-only = true\nbusy-poll = 50\nring = \"128K\"\nmemory-cap = \"10G\"\n";
+            loopback-only = true\nbusy-poll = 50\nring = \"128K\"\nmemory-cap = \"10G\"\non-capture = \"unpair\"\n";
         let (policies, features) = parse(text).unwrap();
         assert_eq!(policies.len(), 2);
         assert!(!policies[0].pair && policies[1].pair);
@@ -350,6 +356,7 @@ mod tests {
             (policy("memory-cap = 100"), 4, "8K"),
             (policy("busy-poll = 1001"), 4, "0 to 1000"),
             (policy("busy-poll = -1"), 4, "0 to 1000"),
+            (policy("on-capture = 'drop'"), 4, "keep"),
             (policy("pair = \"no\""), 4, "expected a boolean"),
             (policy("ring = \"4K\"\nring = \"4K\""), 5, "duplicate"),
             (second, 6, "a second policy a"),

@@ -20,6 +20,7 @@ use crate::output::{Answer, SCHEMA, yes_no};
 use crate::size;
 use crate::uapi::{A_STATUS_PAIRING, A_STATUS_SPLICE};
 
+pub use config::OnCapture;
 use config::Policy;
 use file::Features;
 
@@ -42,6 +43,7 @@ pub fn set(arguments: PolicySet) -> Result<Answer> {
         busy_poll: arguments.busy_poll.filter(|usec| *usec != 0),
         ring: arguments.ring,
         memory_cap: arguments.memory_cap,
+        on_capture: arguments.on_capture,
         ..Policy::new(name)
     }];
     config::check(&policies)?;
@@ -219,7 +221,8 @@ fn to_text(policy: &Policy, paths: &Paths) -> String {
          loopback-only: {}\n\
          busy-poll:     {}\n\
          ring:          {}\n\
-         memory-cap:    {}\n",
+         memory-cap:    {}\n\
+         on-capture:    {}\n",
         policy.name,
         yes_no(policy.pair),
         list(cgroups.collect(), "none"),
@@ -238,6 +241,7 @@ fn to_text(policy: &Policy, paths: &Paths) -> String {
             Some(bytes) => size::format(bytes),
             None => "none".into(),
         },
+        policy.on_capture,
     )
 }
 
@@ -264,6 +268,7 @@ fn to_json(policies: &[Policy], paths: &Paths) -> Value {
             "busy_poll_usec": policy.busy_poll,
             "ring_size": policy.ring,
             "memory_cap": policy.memory_cap,
+            "on_capture": policy.on_capture,
         })
     };
     let list: Vec<Value> = policies.iter().map(one).collect();

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `capture`: what goes by ring, for programs that read packets.
+
+mod device;
+mod file;
+mod frame;
+mod pcapng;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::cgroup::Hierarchy;
+use crate::cli;
+use crate::error::{Error, FAILED, Result};
+use crate::filter::netns_inode;
+use crate::module::Module;
+use crate::output::{Answer, SCHEMA};
+
+use device::{Device, Options, Stats};
+use file::Capture;
+
+pub use device::{BUFFER_MAX, BUFFER_MIN, SNAPLEN_MAX};
+
+/// Holds more than one record of the largest size.
+const READ: usize = 1 << 20;
+
+/// From when on a further signal is meant.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+pub fn run(arguments: cli::Capture, json: bool) -> Result<Answer> {
+    let to_stdout = arguments.write == Path::new("-");
+    if to_stdout && json {
+        return Err(
+            Error::usage("standard output has the packets, not the JSON")
+                .remedy("name a file with --write, or leave -j out"),
+        );
+    }
+    if to_stdout && io::stdout().is_terminal() {
+        return Err(Error::usage("standard output is a terminal")
+            .remedy("name a file with --write, or add '| tcpdump -nr -'"));
+    }
+    Module::open()?;
+    let options = options(&arguments)?;
+    let ended = signals()?;
+    // Before the file, which stays as it is if there can be no capture.
+    let mut device = Device::start(options)?;
+    let mut output = Output::open(&arguments.write, to_stdout)?;
+    let mut capture = Capture::new(own_netns()?);
+    output.write(&mut capture)?;
+    // For whoever wants to know from when on; if nobody does, no matter.
+    let _ = writeln!(io::stderr(), "socksplice: capturing");
+
+    let until = arguments
+        .duration
+        .map(|s| Instant::now() + Duration::from_secs(s.into()));
+    let count = arguments.count.map_or(u64::MAX, |n| n as u64);
+    let mut buffer = vec![0; READ];
+    let mut stopped = false;
+    while let Some(records) = device.read(&mut buffer)? {
+        for record in records {
+            if capture.records < count {
+                capture.add(&record);
+            }
+        }
+        if !output.write(&mut capture)? {
+            break;
+        }
+        let over = capture.records >= count || until.is_some_and(|until| Instant::now() >= until);
+        if !stopped && (over || ended.load(Ordering::Relaxed)) {
+            device.stop()?;
+            stopped = true;
+        }
+    }
+    let stats = device.stats()?;
+    capture.finish(since_1970(), stats);
+    output.write(&mut capture)?;
+
+    let answer = answer(&arguments.write, &capture, stats);
+    if to_stdout {
+        let _ = io::stderr().write_all(answer.text.as_bytes());
+        return Ok(Answer::said());
+    }
+    Ok(answer)
+}
+
+/// Set by the first signal that asks for an end. Another one, later than those that
+/// timeout(1) sends at one time, ends the process: it may wait for who reads its output.
+fn signals() -> Result<Arc<AtomicBool>> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|e| Error::new(format!("cannot wait for a signal: {e}")))?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let flag = ended.clone();
+    thread::spawn(move || {
+        let mut first = None;
+        for _ in signals.forever() {
+            flag.store(true, Ordering::Relaxed);
+            if first.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                process::exit(FAILED.into());
+            }
+        }
+    });
+    Ok(ended)
+}
+
+fn options(arguments: &cli::Capture) -> Result<Options> {
+    let filter = &arguments.filter;
+    let mut options = Options::new(arguments.snaplen, arguments.buffer);
+    let ports: Vec<_> = filter.ports.iter().map(|p| [p.first, p.last]).collect();
+    options.ports(&ports)?;
+    options.pairs(&arguments.pairs)?;
+    if let Some(netns) = &filter.netns {
+        // The module knows no longer number.
+        options.netns = netns_inode(netns)?.try_into().unwrap_or(u32::MAX);
+    }
+    if !filter.cgroups.is_empty() {
+        let hierarchy = Hierarchy::find()?;
+        let ids: Result<Vec<_>> = filter
+            .cgroups
+            .iter()
+            .map(|path| hierarchy.id(path))
+            .collect();
+        options.cgroups(&ids?)?;
+    }
+    Ok(options)
+}
+
+fn own_netns() -> Result<u64> {
+    fs::metadata("/proc/self/ns/net")
+        .map(|metadata| metadata.ino())
+        .map_err(|e| Error::new(format!("cannot look at /proc/self/ns/net: {e}")))
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+struct Output {
+    to: Box<dyn Write>,
+    name: String,
+}
+
+impl Output {
+    fn open(path: &Path, to_stdout: bool) -> Result<Self> {
+        if to_stdout {
+            return Ok(Output {
+                to: Box::new(io::stdout()),
+                name: "standard output".into(),
+            });
+        }
+        let name = path.display().to_string();
+        // It has what others say to each other.
+        let file: io::Result<File> = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path);
+        match file {
+            Ok(file) => Ok(Output {
+                to: Box::new(file),
+                name,
+            }),
+            Err(e) => Err(Error::new(format!("cannot write {name}: {e}"))),
+        }
+    }
+
+    /// What `capture` has to say. False if the reader went away: it has what it wanted.
+    fn write(&mut self, capture: &mut Capture) -> Result<bool> {
+        let written = self
+            .to
+            .write_all(capture.bytes())
+            .and_then(|()| self.to.flush());
+        capture.clear();
+        match written {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(e) => Err(Error::new(format!("cannot write {}: {e}", self.name))),
+        }
+    }
+}
+
+fn answer(path: &Path, capture: &Capture, stats: Stats) -> Answer {
+    let (records, bytes, packets) = (capture.records, capture.bytes, capture.packets);
+    let Stats {
+        dropped,
+        dropped_bytes,
+    } = stats;
+    let text = format!(
+        "{records} records of {bytes} bytes in {packets} packets, \
+         {dropped} records of {dropped_bytes} bytes dropped\n"
+    );
+    let json = json!({
+        "schema": SCHEMA,
+        "file": path.display().to_string(),
+        "records": records,
+        "bytes": bytes,
+        "packets": packets,
+        "dropped": { "records": dropped, "bytes": dropped_bytes },
+    });
+    Answer::new(text, json)
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/etherdevice.h>
+#include <linux/filter.h>
+#include <linux/if_packet.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/netdevice.h>
+#include <linux/skbuff.h>
+#include <linux/tcp.h>
+#include <linux/workqueue.h>
+#include <net/ip.h>
+#include <net/ipv6.h>
+#include <net/net_namespace.h>
+#include <net/sock.h>
+
+#include "chan.h"
+#include "compat/ptype.h"
+#include "drop.h"
+#include "tap.h"
+
+#define TAP_INTERVAL	HZ
+
+/* Packet sockets of a namespace whose filters are asked: they run in a handshake, too. */
+#define TAP_SOCKETS	64
+
+static void tap_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(tap, tap_work);
+
+/* tap_work() only. */
+static struct pairs_batch batch;
+static bool any;		/* there are such pairs, in this pass */
+
+/* A packet of the connection, as a packet socket gets one with its Ethernet header: no
+ * data, sent by the end @id, or to it. NULL if there is no memory.
+ */
+static struct sk_buff *make_packet(struct net *net, const struct ident *id, bool sent)
+{
+	const struct in6_addr *from = sent ? &id->saddr : &id->daddr;
+	const struct in6_addr *to = sent ? &id->daddr : &id->saddr;
+	const bool v4 = ipv6_addr_v4mapped(from) && ipv6_addr_v4mapped(to);
+	struct sk_buff *skb = alloc_skb(ETH_HLEN + sizeof(struct ipv6hdr) +
+					sizeof(struct tcphdr), GFP_ATOMIC | __GFP_NOWARN);
+	struct tcphdr *th;
+
+	if (!skb)
+		return NULL;
+	skb->protocol = htons(v4 ? ETH_P_IP : ETH_P_IPV6);
+	skb->dev = net->loopback_dev;
+	skb->pkt_type = sent ? PACKET_OUTGOING : PACKET_HOST;
+	skb_reset_mac_header(skb);
+	((struct ethhdr *)skb_put_zero(skb, ETH_HLEN))->h_proto = skb->protocol;
+
+	skb_set_network_header(skb, ETH_HLEN);
+	if (v4) {
+		struct iphdr *ip = skb_put_zero(skb, sizeof(*ip));
+
+		ip->version = 4;
+		ip->ihl = sizeof(*ip) / 4;
+		ip->tot_len = htons(sizeof(*ip) + sizeof(*th));
+		ip->frag_off = htons(IP_DF);
+		ip->ttl = IPDEFTTL;
+		ip->protocol = IPPROTO_TCP;
+		ip->saddr = from->s6_addr32[3];
+		ip->daddr = to->s6_addr32[3];
+	} else {
+		struct ipv6hdr *ip = skb_put_zero(skb, sizeof(*ip));
+
+		ip->version = 6;
+		ip->payload_len = htons(sizeof(*th));
+		ip->nexthdr = IPPROTO_TCP;
+		ip->hop_limit = IPDEFTTL;
+		ip->saddr = *from;
+		ip->daddr = *to;
+	}
+	skb_set_transport_header(skb, skb->len);
+	th = skb_put_zero(skb, sizeof(*th));
+	th->source = htons(sent ? id->sport : id->dport);
+	th->dest = htons(sent ? id->dport : id->sport);
+	th->doff = sizeof(*th) / 4;
+	th->ack = 1;
+	th->psh = 1;
+	th->window = htons(U16_MAX);
+	return skb;
+}
+
+/* Under RCU. Similar to run_filter() of af_packet.c. */
+static bool filter_passes(const struct sock *sk, struct sk_buff *skb)
+{
+	const struct sk_filter *filter = rcu_dereference(sk->sk_filter);
+	const bool cooked = sk->sk_type == SOCK_DGRAM;
+	bool passes;
+
+	if (!filter || !bpf_prog_was_classic(filter->prog))
+		return true;
+	if (cooked)
+		skb_pull(skb, ETH_HLEN);
+	passes = bpf_prog_run_clear_cb(filter->prog, skb);
+	if (cooked)
+		skb_push(skb, ETH_HLEN);
+	return passes;
+}
+
+/* A fanout group has one entry for all its sockets. */
+static bool list_has(const struct list_head *list, const struct net *net,
+		     const struct sock *sk)
+{
+	const struct packet_type *pt;
+
+	list_for_each_entry_rcu(pt, list, list)
+		if (pt->af_packet_priv == sk || (pt->id_match && pt->af_packet_net == net))
+			return true;
+	return false;
+}
+
+/* Under RCU: whether @sk gets every protocol now. */
+static bool gets_all(struct net *net, const struct sock *sk)
+{
+	const struct net_device *dev;
+
+	if (list_has(compat_ptype_all(net), net, sk))
+		return true;
+	for_each_netdev_rcu(net, dev)
+		if (list_has(&dev->ptype_all, net, sk))
+			return true;
+	return false;
+}
+
+bool socksplice_tap_sees(struct net *net, const struct ident *id)
+{
+	struct sk_buff *sent, *received;
+	unsigned int n = 0;
+	struct sock *sk;
+	bool sees;
+
+	if (hlist_empty(&net->packet.sklist))
+		return false;
+	sent = make_packet(net, id, true);
+	received = make_packet(net, id, false);
+	sees = !sent || !received;
+	rcu_read_lock();
+	/* The filter first: most sockets let no TCP pass, and there may be many devices. */
+	sk_for_each_rcu(sk, &net->packet.sklist) {
+		if (++n > TAP_SOCKETS)
+			sees = true;
+		if (sees)
+			break;
+		sees = (filter_passes(sk, sent) || filter_passes(sk, received)) &&
+		       gets_all(net, sk);
+	}
+	rcu_read_unlock();
+	consume_skb(sent);
+	consume_skb(received);
+	return sees;
+}
+
+/* The socket keeps its namespace. One that is gone sends no packets. */
+static bool end_is_seen(const struct socksplice_chan *c)
+{
+	struct sock *sk;
+	bool seen;
+
+	rcu_read_lock();
+	sk = rcu_dereference(c->sk);
+	seen = sk && socksplice_tap_sees(sock_net(sk), &c->ident);
+	rcu_read_unlock();
+	return seen;
+}
+
+static bool yields(struct socksplice_chan *a, struct socksplice_chan *b)
+{
+	const bool wanted = (test_bit(CHAN_YIELDS, &a->flags) ||
+			     test_bit(CHAN_YIELDS, &b->flags)) &&
+			    !test_bit(CHAN_DROPPED, &a->flags);
+
+	any |= wanted;
+	return wanted;
+}
+
+/* At the second look: tcpdump's socket gets everything until its filter is set. */
+static void yield_if_seen(struct socksplice_chan *a, struct socksplice_chan *b)
+{
+	const bool seen = end_is_seen(a) || end_is_seen(b);
+
+	if (seen && a->tapped)
+		socksplice_drop_chan(a, "captured");
+	a->tapped = seen;
+}
+
+static void tap_work(struct work_struct *work)
+{
+	any = false;
+	socksplice_pairs_each(&batch, yields, yield_if_seen);
+	/* Who makes another such pair starts the work himself. */
+	if (any)
+		schedule_delayed_work(&tap, TAP_INTERVAL);
+}
+
+void socksplice_tap_start(void)
+{
+	schedule_delayed_work(&tap, TAP_INTERVAL);
+}
+
+void socksplice_tap_exit(void)
+{
+	cancel_delayed_work_sync(&tap);
+}

@@ -1,0 +1,168 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""A TCP connection with random bytes, and a look at what was captured of it.
+
+stream.py talk ADDRESS PORT ROUNDS SIZE OUT
+    Listens, connects to itself, and in each round sends up to SIZE random bytes from
+    the client to the server, which sends as many back. In the round after the middle
+    it sends by TCP. OUT.0 and OUT.1 get what the client and the server have sent,
+    OUT.rounds how much of it in each round. In the end it prints "holding" and keeps
+    the connection until its standard input ends. For each line of that it sends SIZE
+    bytes each way and prints "holding" again.
+stream.py look PCAP PORT OUT RING0 RING1
+    PCAP has what the two have sent by ring, so many bytes of it, in an order in which
+    it can have been sent. What went by TCP stands before it or is a gap.
+"""
+import os
+import random
+import socket
+import struct
+import sys
+
+
+def receive(sock, count):
+    parts = []
+    while count:
+        part = sock.recv(count)
+        assert part, "end of stream"
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+# What is sent at a pace has to go by TCP.
+def pace(sock, rate):
+    sock.setsockopt(socket.SOL_SOCKET, 47, struct.pack("Q", rate))
+
+
+def talk(address, port, rounds, size, out):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server((address, int(port)), family=family)
+    client = socket.create_connection((address, int(port)))
+    server, _ = listener.accept()
+    with open(out + ".0", "wb") as first, open(out + ".1", "wb") as second, \
+            open(out + ".rounds", "w") as sizes:
+        for i in range(int(rounds)):
+            by_tcp = i == int(rounds) // 2
+            data = os.urandom(random.randint(1, int(size)))
+            for sender, reader, file in ((client, server, first), (server, client, second)):
+                if by_tcp:
+                    pace(sender, 1 << 40)
+                    data = data[:1000]
+                sender.sendall(data)
+                assert receive(reader, len(data)) == data
+                if by_tcp:
+                    pace(sender, (1 << 64) - 1)
+                file.write(data)
+            print(len(data), int(by_tcp), file=sizes)
+    print("holding", flush=True)
+    for _ in sys.stdin:
+        data = os.urandom(int(size))
+        for sender, reader in ((client, server), (server, client)):
+            sender.sendall(data)
+            assert receive(reader, len(data)) == data
+        print("holding", flush=True)
+
+
+def packets(path):
+    """Times and packets of a classic pcap file of the "any" interface."""
+    with open(path, "rb") as file:
+        content = file.read()
+    magic, _, _, _, _, _, link = struct.unpack("=IHHiIII", content[:24])
+    assert magic == 0xa1b2c3d4 and link == 113, (hex(magic), link)
+    at = 24
+    while at < len(content):
+        sec, usec, kept, length = struct.unpack("=IIII", content[at:at + 16])
+        assert kept == length, "a packet is cut"
+        yield sec + usec / 1e6, content[at + 32:at + 16 + kept]
+        at += 16 + kept
+
+
+def segment(packet):
+    if packet[0] >> 4 == 4:
+        tcp = packet[20:]
+        length = struct.unpack("!H", packet[2:4])[0] - 20
+    else:
+        tcp = packet[40:]
+        length = struct.unpack("!H", packet[4:6])[0]
+    assert len(tcp) == length
+    sport, dport, seq, ack = struct.unpack("!HHII", tcp[:12])
+    return sport, dport, seq, ack, tcp[20:]
+
+
+class Direction:
+    def __init__(self, out, rounds):
+        with open(out, "rb") as file:
+            self.sent = file.read()
+        # Where the parts that went by ring begin and end: all but the first round,
+        # whose reader was not there yet, and the one that was sent at a pace.
+        self.ring = []
+        at = 0
+        for i, (size, by_tcp) in enumerate(rounds):
+            if i and not by_tcp:
+                self.ring.append((at, at + size))
+            at += size
+        self.base = None
+        self.got = bytearray()
+        self.places = []
+
+    def add(self, seq, payload):
+        if self.base is None:
+            self.base = (seq - self.ring[0][0]) % (1 << 32)
+        self.places.append(((seq - self.base) % (1 << 32), len(payload)))
+        self.got += payload
+
+    def end(self):
+        place, length = self.places[-1]
+        return (self.base + place + length) % (1 << 32)
+
+
+def look(pcap, port, out, *ring):
+    with open(out + ".rounds") as file:
+        rounds = [tuple(map(int, line.split())) for line in file]
+    directions = [Direction(out + ".0", rounds), Direction(out + ".1", rounds)]
+    before = 0.0
+    answered = 0
+    for time, packet in packets(pcap):
+        assert time >= before, "times go back"
+        before = time
+        sport, dport, seq, ack, payload = segment(packet)
+        assert (sport == int(port)) != (dport == int(port)), (sport, dport)
+        which = int(sport == int(port))
+        if not payload:
+            continue
+        directions[which].add(seq, payload)
+        if which:
+            # The server sends back what it has read, and nothing before.
+            assert ack == directions[0].end(), "an answer to something else"
+            assert len(directions[1].got) <= len(directions[0].got), "an answer came first"
+            answered += 1
+        else:
+            assert len(directions[1].got) == total(directions[0]), "a question came first"
+    for direction, count in zip(directions, ring):
+        assert len(direction.got) == int(count) > 0, (len(direction.got), count)
+        assert len(direction.got) == sum(b - a for a, b in direction.ring)
+        got = 0
+        for place, length in direction.places:
+            assert direction.sent[place:place + length] == direction.got[got:got + length], place
+            got += length
+        ends = [place + length for place, length in direction.places]
+        starts = [place for place, _ in direction.places]
+        gaps = sum(a != b for a, b in zip(starts[1:], ends))
+        assert gaps == 1, f"{gaps} gaps"
+    assert answered >= len(rounds) - 2
+    print("the same,", " and ".join(str(len(d.got)) for d in directions), "bytes")
+
+
+def total(direction):
+    """How much it had got when its present round began."""
+    done = 0
+    for begin, end in direction.ring:
+        if done + end - begin > len(direction.got) - direction.places[-1][1]:
+            return done
+        done += end - begin
+    return done
+
+
+if __name__ == "__main__":
+    {"talk": talk, "look": look}[sys.argv[1]](*sys.argv[2:])
