@@ -55,9 +55,10 @@ check:	## style and lint
 demo:	## redis and a mesh-like chain over TCP and paired, in a VM: one table
 	@demo/run $(ARGS)
 
-bench:	## the speed tables, in a VM
+bench:	## the speed tables, in VMs: pairs, sockmap sockets, proxies
 	@bench/run $(ARGS)
 	@bench/psock $(ARGS)
+	@bench/sosplice $(ARGS)
 
 # Root installs what the user has built: nothing is compiled but by DKMS.
 install:	## install the command line, man pages, completions, unit and the module's source for DKMS
