@@ -278,6 +278,9 @@ int BPF_PROG(policy, struct sock *sk, int oldstate, int newstate)
 
 	opts.ring_size = config.policies[i].ring_size;
 	opts.busy_poll_usec = config.policies[i].busy_poll_usec;
+	opts.memory_group = config.policies[i].memory_group;
+	opts.memory_cap = (__u64)config.policies[i].memory_cap[1] << 32 |
+			  config.policies[i].memory_cap[0];
 	/* The module counts every refusal with its reason. */
 	bpf_sock_splice_pair_sk(sk, &opts, sizeof(opts));
 	return 0;

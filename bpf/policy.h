@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define POLICY_LAYOUT		2
+#define POLICY_LAYOUT		3
 /* As many as a cgroup's mask has bits. */
 #define POLICY_MAX		32
 #define POLICY_NAME		32
@@ -38,6 +38,8 @@ struct policy {
 	__u32 ring_size;	/* 0: the module's default */
 	__u32 busy_poll_usec;	/* 0: the socket's own value */
 	__u32 loopback_only;	/* both addresses are loopback addresses */
+	__u32 memory_group;	/* see struct socksplice_pair_opts */
+	__u32 memory_cap[2];	/* its lower and its upper half */
 	__u32 n_ports;		/* 0: every port */
 	__u32 n_cidrs;		/* 0: every address */
 	struct policy_ports ports[POLICY_PORTS];

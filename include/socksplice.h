@@ -11,7 +11,8 @@
  * The administrator has to switch it on: socksplice feature set so-splice on.
  *
  * Needs no library. The names are those of OpenBSD and FreeBSD; their
- * setsockopt(fd, SOL_SOCKET, SO_SPLICE, ...) does not reach the module: ENOPROTOOPT.
+ * setsockopt(fd, SOL_SOCKET, SO_SPLICE, ...) works as well, unless the kernel lets
+ * nobody redirect its functions: what is below always works.
  */
 #ifndef SOCKSPLICE_H
 #define SOCKSPLICE_H

@@ -21,24 +21,18 @@
 #include "event.h"
 #include "ident.h"
 #include "idle.h"
+#include "memory.h"
 #include "probe.h"
 #include "proto.h"
 #include "stats.h"
 
 static struct kmem_cache *chan_cache;
-static atomic64_t ring_memory = ATOMIC64_INIT(0);
-u64 socksplice_memory_cap;	/* bytes, 0 for none; written through sysfs */
 
 /* All pairs, by their order, by the chan of the end that is listed first. */
 static LIST_HEAD(pairs);
 static u64 pairs_order;
 static unsigned int pairs_live;
 static DEFINE_SPINLOCK(pairs_lock);	/* the list, the two above, CHAN_ENDED */
-
-u64 socksplice_ring_memory(void)
-{
-	return atomic64_read(&ring_memory);
-}
 
 unsigned int socksplice_pairs_live(void)
 {
@@ -57,7 +51,7 @@ static void ring_free(struct socksplice_chan *c)
 	if (!c->ring.pages)
 		return;
 	pages_free(c->ring.pages, c->ring.size >> PAGE_SHIFT);
-	atomic64_sub(c->ring.size, &ring_memory);
+	socksplice_memory_uncharge(c->memory.group, c->ring.size);
 }
 
 static void chan_unref(struct socksplice_chan *c)
@@ -65,6 +59,8 @@ static void chan_unref(struct socksplice_chan *c)
 	if (!refcount_dec_and_test(&c->ref))
 		return;
 	ring_free(c);
+	if (c->memory.group)
+		socksplice_memory_group_put(c->memory.group);
 	kmem_cache_free(chan_cache, c);
 }
 
@@ -200,7 +196,8 @@ void socksplice_chan_unlock(struct sock *sk)
 }
 
 struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ident *id,
-					       u32 ring_size, unsigned long flags)
+					       const struct chan_memory *memory,
+					       unsigned long flags)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
 	struct socksplice_chan *c;
@@ -215,7 +212,8 @@ struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ide
 
 	c->ident = *id;
 	c->flags = flags;
-	ring_init(&c->ring, ring_size);
+	c->memory = *memory;
+	ring_init(&c->ring, memory->ring_size);
 	c->start = ktime_get_ns();
 	c->netns_inum = sock_net(sk)->ns.inum;
 	c->family = sk->sk_family;
@@ -280,17 +278,14 @@ bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c
 	const gfp_t gfp = sk->sk_allocation | __GFP_ACCOUNT | __GFP_NORETRY |
 			  __GFP_NOWARN;
 	const u32 size = c->ring.size, n = size >> PAGE_SHIFT;
-	const u64 cap = READ_ONCE(socksplice_memory_cap);
 	void **pages;
 	u32 i;
 
-	if (atomic64_add_return(size, &ring_memory) > cap && cap) {
-		socksplice_stat_inc(SOCKSPLICE_STAT_rings_capped);
-		goto uncount;
-	}
+	if (!socksplice_memory_charge(c->memory.group, c->memory.cap, size))
+		return false;
 	pages = kcalloc(n, sizeof(*pages), gfp);
 	if (!pages)
-		goto uncount;
+		goto uncharge;
 	for (i = 0; i < n; i++) {
 		pages[i] = (void *)__get_free_page(gfp);
 		if (!pages[i])
@@ -301,8 +296,8 @@ bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c
 	return true;
 undo:
 	pages_free(pages, i);
-uncount:
-	atomic64_sub(size, &ring_memory);
+uncharge:
+	socksplice_memory_uncharge(c->memory.group, size);
 	return false;
 }
 
@@ -321,7 +316,7 @@ bool socksplice_chan_give_ring_back(struct socksplice_chan *c)
 	if (!pages)
 		return false;
 	pages_free(pages, c->ring.size >> PAGE_SHIFT);
-	atomic64_sub(c->ring.size, &ring_memory);
+	socksplice_memory_uncharge(c->memory.group, c->ring.size);
 	return true;
 }
 

@@ -65,8 +65,16 @@ struct ident {
 	u16 dport;
 };
 
+/* Of the ring that an end sends into. */
+struct chan_memory {
+	u32 ring_size;
+	struct memory_group *group;	/* or NULL; the chan puts it */
+	u64 cap;			/* most bytes of the group's rings; 0: no limit */
+};
+
 struct socksplice_chan {
 	/* Set before the chan is attached, constant afterwards. */
+	struct chan_memory memory;
 	u64 order;			/* of the pair on the list; set when linked */
 	u32 id;				/* its lower half, which is what users see */
 	u64 start;			/* ktime_get_ns() of the enrolment */
@@ -184,10 +192,11 @@ void socksplice_chan_exit(void);
 
 /* Makes a chan and attaches it. The caller has the socket locked, or is the
  * softirq that owns it; never sleeps. @flags: CHAN_ACTIVE and CHAN_SHADOW.
- * Returns the chan or an ERR_PTR.
+ * Returns the chan, which then holds the group of @memory, or an ERR_PTR.
  */
 struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ident *id,
-					       u32 ring_size, unsigned long flags);
+					       const struct chan_memory *memory,
+					       unsigned long flags);
 
 /* Undoes the attachment; the socket is locked, by its owner or as by
  * socksplice_chan_trylock(), and goes on as plain TCP.
@@ -218,12 +227,9 @@ void socksplice_chan_put(struct socksplice_chan *c, struct socksplice_chan *peer
 struct sock *socksplice_chan_trylock(struct socksplice_chan *c);
 void socksplice_chan_unlock(struct sock *sk);
 
-/* Most bytes that the rings of all pairs may hold, 0 for no limit. */
-extern u64 socksplice_memory_cap;
-
 /* Makes the ring of the direction that @sk sends into. The socket is locked; may
- * sleep. Charged to the caller's memory cgroup; false where that, or the cap of the
- * module, is full.
+ * sleep. Charged to the caller's memory cgroup; false where that is full, or a cap of
+ * memory.h is reached.
  */
 bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c);
 
@@ -255,7 +261,6 @@ void socksplice_pairs_each(struct pairs_batch *batch,
 					struct socksplice_chan *passive),
 			   void (*fn)(struct socksplice_chan *active,
 				      struct socksplice_chan *passive));
-u64 socksplice_ring_memory(void);
 unsigned int socksplice_pairs_live(void);
 
 #endif /* SOCKSPLICE_CHAN_H */

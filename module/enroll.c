@@ -14,6 +14,7 @@
 #include "event.h"
 #include "hook.h"
 #include "ident.h"
+#include "memory.h"
 #include "proto.h"
 #include "stats.h"
 
@@ -89,7 +90,8 @@ static enum socksplice_stat why_not(const struct sock *sk, bool active)
 
 static bool opts_valid(const struct socksplice_pair_opts *o)
 {
-	if (o->flags || o->reserved || o->busy_poll_usec > SOCKSPLICE_BUSY_POLL_MAX)
+	if (o->flags || o->busy_poll_usec > SOCKSPLICE_BUSY_POLL_MAX ||
+	    (o->memory_cap && !o->memory_group))
 		return false;
 	return !o->ring_size ||
 	       (is_power_of_2(o->ring_size) &&
@@ -103,8 +105,8 @@ int socksplice_enroll(struct sock *sk, bool active,
 	struct socksplice_chan *c;
 	enum socksplice_stat why;
 	unsigned long flags = 0;
+	struct chan_memory memory = {};
 	struct ident id = {};
-	u32 ring_size;
 
 	if (opts && !opts_valid(opts))
 		return -EINVAL;
@@ -123,17 +125,24 @@ int socksplice_enroll(struct sock *sk, bool active,
 		return -EOPNOTSUPP;
 	}
 
-	ring_size = opts && opts->ring_size ? opts->ring_size :
-		    READ_ONCE(socksplice_ring_size);
+	memory.ring_size = opts && opts->ring_size ? opts->ring_size :
+			   READ_ONCE(socksplice_ring_size);
+	if (opts && opts->memory_cap) {
+		memory.cap = opts->memory_cap;
+		memory.group = socksplice_memory_group_get(opts->memory_group);
+		if (!memory.group)
+			goto no_memory;
+	}
 	if (active)
 		__set_bit(CHAN_ACTIVE, &flags);
 	if (READ_ONCE(socksplice_shadow))
 		__set_bit(CHAN_SHADOW, &flags);
 
-	c = socksplice_chan_attach(sk, &id, ring_size, flags);
+	c = socksplice_chan_attach(sk, &id, &memory, flags);
 	if (IS_ERR(c)) {
-		socksplice_event_declined(SOCKSPLICE_STAT_declined_memory, sk);
-		return -ENOMEM;
+		if (memory.group)
+			socksplice_memory_group_put(memory.group);
+		goto no_memory;
 	}
 #ifdef CONFIG_NET_RX_BUSY_POLL
 	if (opts && opts->busy_poll_usec)
@@ -147,6 +156,10 @@ int socksplice_enroll(struct sock *sk, bool active,
 	else
 		socksplice_event_chan(SOCKSPLICE_STAT_pairs_made, NULL, c);
 	return 1;
+
+no_memory:
+	socksplice_event_declined(SOCKSPLICE_STAT_declined_memory, sk);
+	return -ENOMEM;
 }
 
 int socksplice_enroll_init(void)

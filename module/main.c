@@ -21,6 +21,7 @@
 #include "idle.h"
 #include "inflight.h"
 #include "kick.h"
+#include "memory.h"
 #include "netlink.h"
 #include "policy.h"
 #include "probe.h"
@@ -33,8 +34,6 @@ MODULE_PARM_DESC(pairing, "Pair new connections whose two ends are enrolled (def
 module_param_named(shadow, socksplice_shadow, bool, 0644);
 MODULE_PARM_DESC(shadow, "Match and count new connections, but move no data (default: no)");
 
-module_param_named(so_splice, socksplice_sosplice_enabled, bool, 0644);
-MODULE_PARM_DESC(so_splice, "Accept new splices (SO_SPLICE) (default: no)");
 module_param_named(unprivileged_splice, socksplice_sosplice_unprivileged, bool, 0644);
 MODULE_PARM_DESC(unprivileged_splice, "Whoever is in the initial user namespace may use SO_SPLICE, not only CAP_NET_ADMIN (default: yes)");
 

@@ -12,9 +12,12 @@
 #include "enroll.h"
 #include "hook.h"
 #include "ident.h"
+#include "literal.h"
+#include "memory.h"
 #include "netlink.h"
 #include "policy.h"
 #include "psock.h"
+#include "sopt.h"
 #include "sosplice.h"
 #include "stats.h"
 
@@ -54,6 +57,7 @@ static int status_fill(struct sk_buff *skb, const struct genl_info *info)
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SPLICE, socksplice_psock_enabled()) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SO_SPLICE,
 		       READ_ONCE(socksplice_sosplice_enabled)) ||
+	    nla_put_s32(skb, SOCKSPLICE_A_STATUS_LITERAL, socksplice_literal_status()) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_STATUS_RING_SIZE, READ_ONCE(socksplice_ring_size)) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_EVENTS,
 		       net_eq(genl_info_net(info), &init_net)))
@@ -95,7 +99,7 @@ static int status_set(struct sk_buff *skb, struct genl_info *info)
 	if (splice)
 		socksplice_psock_enable(nla_get_u8(splice));
 	if (so_splice)
-		WRITE_ONCE(socksplice_sosplice_enabled, nla_get_u8(so_splice));
+		socksplice_sopt_enable(nla_get_u8(so_splice));
 	return 0;
 }
 
@@ -130,7 +134,7 @@ static const struct {
 	u64 (*get)(void);
 } gauges[] = {
 	{ "pairs_live", gauge_pairs_live },
-	{ "ring_memory_bytes", socksplice_ring_memory },
+	{ "ring_memory_bytes", socksplice_memory_held },
 	{ "so_splices_live", gauge_so_splices_live },
 };
 

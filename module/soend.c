@@ -7,7 +7,9 @@
  *   - arriving data wakes the mover, not the reader; space, state and errors wake both;
  *   - sk_user_data says to others in the kernel (KCM, sunrpc) that the callbacks have an
  *     owner; none of its flag bits is set, so TCP and BPF take it for nothing of theirs;
- *   - recvmsg and splice(2) wait for the splice to end, poll shows nothing to read;
+ *   - a source's recvmsg and splice(2) wait for the splice to end, and its poll shows
+ *     nothing to read; who reads a sink is in the kernel's own functions, so that
+ *     nobody who sleeps there holds the module;
  *   - close and disconnect end the splices.
  * When its last splice has ended, all are the kernel's again but for a struct proto
  * that keeps the ULP slot invisible: the slot stays ours until the socket is closed,
@@ -41,8 +43,9 @@ enum { V4, V6, FAMILIES };
 
 /* Filled by init. base_ops: NULL where there is no IPv6. */
 static const struct proto_ops *base_ops[FAMILIES];
-static struct proto_ops our_ops[FAMILIES];
-static struct proto hooked_prot[FAMILIES], resting_prot[FAMILIES];
+/* Of a source, of a sink that is none, and of a socket between splices. */
+static struct proto_ops source_ops[FAMILIES], sink_ops[FAMILIES];
+static struct proto source_prot[FAMILIES], sink_prot[FAMILIES], resting_prot[FAMILIES];
 
 /* What an ordinary TCP socket has; those functions are not exported. */
 static struct {
@@ -145,9 +148,11 @@ static int reader_wake(struct wait_queue_entry *wq, unsigned int mode, int sync,
 }
 
 /* Returns with the socket not locked: 0 once it is no splice's source, or the error
- * that a read comes to. *@slept: it was one.
+ * that a read comes to. Who might sleep then is sent to enter the call again, by the
+ * function that the socket has now: in TCP's, called from ours, the module would be
+ * held meanwhile.
  */
-static int reader_wait(struct sock *sk, bool nonblock, bool *slept)
+static int reader_wait(struct sock *sk, bool nonblock)
 {
 	DEFINE_WAIT_FUNC(wait, reader_wake);
 	struct soend *end;
@@ -161,7 +166,6 @@ static int reader_wait(struct sock *sk, bool nonblock, bool *slept)
 		end = socksplice_soend_get(sk);
 		if (!end || !end->out)
 			break;
-		*slept = true;
 		if (!timeo)
 			err = -EAGAIN;
 		else if (signal_pending(current))
@@ -174,24 +178,19 @@ static int reader_wait(struct sock *sk, bool nonblock, bool *slept)
 	}
 	remove_wait_queue(sk_sleep(sk), &wait);
 	release_sock(sk);
-	return err;
+	return err || nonblock ? err : socksplice_hook_restart(sk);
 }
 
-static int hooked_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
+static int source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 			  int flags COMPAT_ADDR_LEN_PARAM)
 {
-	bool held, slept = false;
+	bool held;
 	int ret = 0;
 
 	socksplice_enter();
 	held = try_module_get(THIS_MODULE);	/* TCP may sleep below */
 	if (!(flags & (MSG_ERRQUEUE | MSG_OOB)))
-		ret = reader_wait(sk, flags & MSG_DONTWAIT, &slept);
-	/* A call that goes on in TCP's function after the splice would hold the
-	 * module for as long as it sleeps there.
-	 */
-	if (!ret && slept)
-		ret = socksplice_hook_restart(sk);
+		ret = reader_wait(sk, flags & MSG_DONTWAIT);
 	if (!ret)
 		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 	if (held)
@@ -200,18 +199,16 @@ static int hooked_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	return ret;
 }
 
-static ssize_t hooked_splice_read(struct socket *sock, loff_t *ppos,
+static ssize_t source_splice_read(struct socket *sock, loff_t *ppos,
 				  struct pipe_inode_info *pipe, size_t len,
 				  unsigned int flags)
 {
-	bool held, slept = false;
+	bool held;
 	ssize_t ret;
 
 	socksplice_enter();
 	held = try_module_get(THIS_MODULE);
-	ret = reader_wait(sock->sk, sock->file->f_flags & O_NONBLOCK, &slept);
-	if (!ret && slept)
-		ret = socksplice_hook_restart(sock->sk);
+	ret = reader_wait(sock->sk, sock->file->f_flags & O_NONBLOCK);
 	if (!ret)
 		ret = inet_stream_ops.splice_read(sock, ppos, pipe, len, flags);
 	if (held)
@@ -264,7 +261,7 @@ static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *
 }
 
 /* As for what socksplice_soend_update() hides. Locked. */
-static int hooked_set_rcvlowat(struct sock *sk, int val)
+static int source_set_rcvlowat(struct sock *sk, int val)
 {
 	struct soend *end = socksplice_soend_get(sk);
 	int ret = inet_stream_ops.set_rcvlowat(sk, val);
@@ -369,12 +366,6 @@ out:
 	return ret;
 }
 
-static int family_of(const struct sock *sk)
-{
-	return sk->sk_prot == &tcpv6_prot || sk->sk_prot == &hooked_prot[V6] ||
-	       sk->sk_prot == &resting_prot[V6] ? V6 : V4;
-}
-
 /* Nothing in the kernel reads this socket, or has redirected it otherwise. Final under
  * sk_callback_lock.
  */
@@ -397,11 +388,32 @@ static bool is_ours(const struct sock *sk, const struct soend *end)
 	       sk->sk_error_report == soend_error_report;
 }
 
-/* False if somebody else came first. */
+/* Unless somebody else has put others there since. */
+static void set_functions(struct sock *sk, struct proto *prot, const struct proto_ops *ops)
+{
+	struct socket *sock = sk->sk_socket;	/* NULL once it is closed */
+	int f;
+
+	for (f = 0; f < FAMILIES; f++) {
+		if (sk->sk_prot == &source_prot[f] || sk->sk_prot == &sink_prot[f] ||
+		    sk->sk_prot == &resting_prot[f]) {
+			WRITE_ONCE(sk->sk_prot, &prot[f]);
+			break;
+		}
+	}
+	/* A v4-mapped socket has the ops of its family, not of its struct proto. */
+	for (f = 0; sock && f < FAMILIES; f++) {
+		if (sock->ops == &source_ops[f] || sock->ops == &sink_ops[f] ||
+		    (base_ops[f] && sock->ops == base_ops[f])) {
+			WRITE_ONCE(sock->ops, ops ? &ops[f] : base_ops[f]);
+			break;
+		}
+	}
+}
+
+/* As a sink, until socksplice_soend_update(). False if somebody else came first. */
 static bool hook(struct sock *sk, struct soend *end)
 {
-	struct socket *sock = sk->sk_socket;
-	const int f = family_of(sk);
 	bool plain_sk;
 
 	write_lock_bh(&sk->sk_callback_lock);
@@ -417,16 +429,13 @@ static bool hook(struct sock *sk, struct soend *end)
 	if (!plain_sk)
 		return false;
 	end->hooked = true;
-	WRITE_ONCE(sk->sk_prot, &hooked_prot[f]);
-	/* A v4-mapped socket has the ops of its family, not of its struct proto. */
-	WRITE_ONCE(sock->ops, &our_ops[sock->ops == base_ops[V6] ? V6 : V4]);
+	set_functions(sk, sink_prot, sink_ops);
 	return true;
 }
 
 /* Only what is still ours, not what somebody else has put there since. */
 static void unhook(struct sock *sk, struct soend *end)
 {
-	struct socket *sock = sk->sk_socket;	/* NULL once it is closed */
 	bool ours;
 
 	end->hooked = false;
@@ -450,14 +459,7 @@ static void unhook(struct sock *sk, struct soend *end)
 		__module_get(THIS_MODULE);
 		pr_warn_once("a spliced socket was taken over by something in the kernel: the module cannot be unloaded any more\n");
 	}
-	if (sock && sock->ops == &our_ops[V6])
-		WRITE_ONCE(sock->ops, base_ops[V6]);
-	else if (sock && sock->ops == &our_ops[V4])
-		WRITE_ONCE(sock->ops, base_ops[V4]);
-	if (sk->sk_prot == &hooked_prot[V6])
-		WRITE_ONCE(sk->sk_prot, &resting_prot[V6]);
-	else if (sk->sk_prot == &hooked_prot[V4])
-		WRITE_ONCE(sk->sk_prot, &resting_prot[V4]);
+	set_functions(sk, resting_prot, NULL);
 }
 
 void socksplice_soend_update(struct sock *sk, struct soend *end)
@@ -466,7 +468,10 @@ void socksplice_soend_update(struct sock *sk, struct soend *end)
 
 	sock_owned_by_me(sk);
 	WARN_ON_ONCE(want && !end->hooked);
-	if (!want && end->hooked)
+	if (want)
+		set_functions(sk, end->out ? source_prot : sink_prot,
+			      end->out ? source_ops : sink_ops);
+	else if (end->hooked)
 		unhook(sk, end);
 
 	/* TCP tells of what arrives only from the mark on. */
@@ -558,7 +563,7 @@ int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 	spin_unlock_bh(&soends_lock);
 	rcu_assign_pointer(icsk->icsk_ulp_data, end);
 	smp_store_release(&icsk->icsk_ulp_ops, &socksplice_soend_ulp);
-	WRITE_ONCE(sk->sk_prot, &resting_prot[family_of(sk)]);
+	WRITE_ONCE(sk->sk_prot, &resting_prot[sk->sk_prot == &tcpv6_prot ? V6 : V4]);
 	/* If not, it rests. */
 	return hook(sk, end) ? 0 : -EINVAL;
 }
@@ -736,7 +741,7 @@ void socksplice_soend_drop_all(void)
 
 static void make_protos(int f, const struct proto *base)
 {
-	struct proto *rest = &resting_prot[f], *hooked = &hooked_prot[f];
+	struct proto *rest = &resting_prot[f], *sink = &sink_prot[f], *source = &source_prot[f];
 
 	*rest = *base;
 	rest->disconnect = soend_disconnect;
@@ -745,19 +750,21 @@ static void make_protos(int f, const struct proto *base)
 #ifdef CONFIG_BPF_SYSCALL
 	rest->psock_update_sk_prot = NULL;	/* no sockmap: -EINVAL */
 #endif
-	*hooked = *rest;
-	hooked->recvmsg = hooked_recvmsg;
-	hooked->close = hooked_close;
-	hooked->release_cb = soend_release_cb;
+	*sink = *rest;
+	sink->close = hooked_close;
+	sink->release_cb = soend_release_cb;
+	*source = *sink;
+	source->recvmsg = source_recvmsg;
 }
 
 static void make_ops(int f, const struct proto_ops *base)
 {
 	base_ops[f] = base;
-	our_ops[f] = *base;	/* and so its owner */
-	our_ops[f].poll = hooked_poll;
-	our_ops[f].splice_read = hooked_splice_read;
-	our_ops[f].set_rcvlowat = hooked_set_rcvlowat;
+	sink_ops[f] = *base;	/* and so its owner */
+	sink_ops[f].poll = hooked_poll;
+	source_ops[f] = sink_ops[f];
+	source_ops[f].splice_read = source_splice_read;
+	source_ops[f].set_rcvlowat = source_set_rcvlowat;
 }
 
 int socksplice_soend_init(void)

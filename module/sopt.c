@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The door: the private socket option SOL_IP, SOCKSPLICE_SO_SPLICE. TCP sockets of
+ * The doors: literal.c, and the private socket option SOL_IP, SOCKSPLICE_SO_SPLICE. TCP sockets of
  * both families pass there what the kernel does not know; the socket is not locked,
  * and netfilter's core holds the module meanwhile.
  */
@@ -11,6 +11,7 @@
 #include <linux/uaccess.h>
 #include <net/sock.h>
 
+#include "literal.h"
 #include "sopt.h"
 #include "sosplice.h"
 #include "uapi/so_splice.h"
@@ -39,6 +40,19 @@ int socksplice_sopt_set(struct sock *sk, sockptr_t arg, unsigned int len)
 				       opt.sp_idle_sec * USEC_PER_SEC + opt.sp_idle_usec);
 }
 
+int socksplice_sopt_get(const struct sock *sk, sockptr_t val, int *len)
+{
+	s64 moved;
+
+	if (!socksplice_sosplice_is_tcp(sk))
+		return -EPROTONOSUPPORT;
+	if (*len < (int)sizeof(moved))
+		return -EINVAL;
+	moved = socksplice_sosplice_moved(sk);
+	*len = sizeof(moved);
+	return copy_to_sockptr(val, &moved, sizeof(moved)) ? -EFAULT : 0;
+}
+
 static int door_set(struct sock *sk, int optval, sockptr_t arg, unsigned int len)
 {
 	return socksplice_sopt_set(sk, arg, len);
@@ -46,15 +60,7 @@ static int door_set(struct sock *sk, int optval, sockptr_t arg, unsigned int len
 
 static int door_get(struct sock *sk, int optval, void __user *user, int *len)
 {
-	s64 moved;
-
-	if (sk->sk_type != SOCK_STREAM || sk->sk_protocol != IPPROTO_TCP)
-		return -EPROTONOSUPPORT;
-	if (*len < (int)sizeof(moved))
-		return -EINVAL;
-	moved = socksplice_sosplice_moved(sk);
-	*len = sizeof(moved);
-	return copy_to_user(user, &moved, sizeof(moved)) ? -EFAULT : 0;
+	return socksplice_sopt_get(sk, USER_SOCKPTR(user), len);
 }
 
 static struct nf_sockopt_ops door = {
@@ -68,12 +74,42 @@ static struct nf_sockopt_ops door = {
 	.owner		= THIS_MODULE,
 };
 
+void socksplice_sopt_enable(bool on)
+{
+	WRITE_ONCE(socksplice_sosplice_enabled, on);
+	socksplice_literal_update();
+}
+
+static int enable_param_set(const char *val, const struct kernel_param *kp)
+{
+	bool on;
+	int err = kstrtobool(val, &on);
+
+	if (!err)
+		socksplice_sopt_enable(on);
+	return err;
+}
+
+static const struct kernel_param_ops enable_param_ops = {
+	.set = enable_param_set,
+	.get = param_get_bool,
+};
+
+module_param_cb(so_splice, &enable_param_ops, &socksplice_sosplice_enabled, 0644);
+__MODULE_PARM_TYPE(so_splice, "bool");
+MODULE_PARM_DESC(so_splice, "Accept new splices (SO_SPLICE) (default: no)");
+
 int socksplice_sopt_init(void)
 {
-	return nf_register_sockopt(&door);
+	int err = nf_register_sockopt(&door);
+
+	if (!err)
+		socksplice_literal_init();
+	return err;
 }
 
 void socksplice_sopt_exit(void)
 {
+	socksplice_literal_exit();
 	nf_unregister_sockopt(&door);
 }

@@ -206,7 +206,7 @@ static bool may_splice(void)
 	return capable(CAP_NET_ADMIN);
 }
 
-static bool is_tcp(const struct sock *sk)
+bool socksplice_sosplice_is_tcp(const struct sock *sk)
 {
 	return (sk->sk_family == AF_INET || sk->sk_family == AF_INET6) &&
 	       sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP;
@@ -409,7 +409,7 @@ int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 
 	if (fd >= 0 && !READ_ONCE(socksplice_sosplice_enabled))
 		return -ENOPROTOOPT;
-	if (!is_tcp(src))
+	if (!socksplice_sosplice_is_tcp(src))
 		return -EPROTONOSUPPORT;
 	if (max < 0)
 		return -EINVAL;
@@ -432,7 +432,7 @@ int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 	sock = sockfd_lookup(fd, &err);
 	if (!sock)
 		return err;
-	if (!is_tcp(sock->sk))
+	if (!socksplice_sosplice_is_tcp(sock->sk))
 		err = -EPROTONOSUPPORT;
 	else if (busy)
 		err = -EBUSY;

@@ -169,8 +169,10 @@ void socksplice_soend_drop_all(void);
 int socksplice_sosplice_init(void);
 void socksplice_sosplice_exit(void);
 
-extern bool socksplice_sosplice_enabled;	/* else no new ones: -ENOPROTOOPT */
+extern bool socksplice_sosplice_enabled;	/* set by socksplice_sopt_enable() */
 extern bool socksplice_sosplice_unprivileged;	/* else CAP_NET_ADMIN */
+
+bool socksplice_sosplice_is_tcp(const struct sock *sk);
 
 /* setsockopt(SO_SPLICE). @src is not locked. @max in bytes, @idle_us in µs; 0 means
  * none for both. @fd < 0 ends the splice. Returns 0 or the errno of so_splice(4).

@@ -40,7 +40,7 @@
 	X(tcp_bytes_memory)	/* no memory for a ring */		\
 	X(tcp_bytes_closed)	/* the ring was closed for good */	\
 	X(rings_given_back)	/* empty for socksplice_ring_idle seconds */ \
-	X(rings_capped)		/* not made: socksplice_memory_cap */	\
+	X(rings_capped)		/* not made: a cap of memory.h is reached */ \
 	X(spills)							\
 	X(writer_waits)		/* blocking writers that waited for the reader */ \
 	X(busy_poll_hits)						\

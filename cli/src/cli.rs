@@ -185,6 +185,11 @@ pub struct PolicySet {
     /// [default: the module's]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub ring: Option<u32>,
+
+    /// Most bytes that the rings of what it pairs hold together, 8K to 1024G; who
+    /// finds no room sends by TCP [default: no limit but the module's]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]
+    pub memory_cap: Option<u64>,
 }
 
 #[derive(Subcommand)]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `feature`: the module's state and its switches.
 
+use std::io;
+
 use serde_json::json;
 
 use crate::cli::{Feature, Switch};
@@ -26,10 +28,18 @@ pub fn set(feature: Feature, state: Switch) -> Result<Answer> {
     Ok(Answer::new("", json))
 }
 
-fn answer(status: &Status) -> Answer {
-    let hook = match &status.hook_error {
+fn hook(error: &Option<io::Error>) -> String {
+    match error {
         None => "installed".to_string(),
         Some(e) => format!("not installed: {e}"),
+    }
+}
+
+fn answer(status: &Status) -> Answer {
+    let literal_error = (status.literal < 0).then(|| io::Error::from_raw_os_error(-status.literal));
+    let literal = match status.literal {
+        1 => "not used".to_string(),
+        _ => hook(&literal_error),
     };
     let text = format!(
         "version:     {}\n\
@@ -41,7 +51,8 @@ fn answer(status: &Status) -> Answer {
          ring_size:   {}\n\
          bpf:         {}\n\
          sock_ops:    {}\n\
-         splice_hook: {hook}\n",
+         splice_hook: {}\n\
+         sol_socket:  {literal}\n",
         status.version,
         on_off(status.pairing),
         on_off(status.splice),
@@ -51,6 +62,7 @@ fn answer(status: &Status) -> Answer {
         size::format(status.ring_size.into()),
         yes_no(status.btf),
         yes_no(status.sock_ops),
+        hook(&status.hook_error),
     );
     let json = json!({
         "schema": SCHEMA,
@@ -67,6 +79,10 @@ fn answer(status: &Status) -> Answer {
             "splice_hook": {
                 "installed": status.hook_error.is_none(),
                 "error": status.hook_error.as_ref().map(|e| e.to_string()),
+            },
+            "sol_socket": {
+                "installed": status.literal == 0,
+                "error": literal_error.map(|e| e.to_string()),
             },
         },
     });
@@ -89,6 +105,7 @@ mod tests {
             enroll_all: false,
             splice: false,
             so_splice: true,
+            literal: -16,
             ring_size: 65536,
             events: true,
         });
@@ -98,5 +115,7 @@ mod tests {
         assert_eq!(module["ring_size"], 65536);
         assert_eq!(module["splice_hook"]["installed"], false);
         assert_eq!(module["pairing"], true);
+        assert!(answer.text.contains("sol_socket:  not installed: "));
+        assert_eq!(module["sol_socket"]["installed"], false);
     }
 }

@@ -46,6 +46,8 @@ pub struct Status {
     pub enroll_all: bool,
     pub splice: bool,
     pub so_splice: bool,
+    /// As SOCKSPLICE_A_STATUS_LITERAL has it.
+    pub literal: i32,
     pub ring_size: u32,
     /// Events reach this network namespace.
     pub events: bool,
@@ -64,6 +66,7 @@ impl Status {
             enroll_all: a.flag(A_STATUS_ENROLL_ALL),
             splice: a.flag(A_STATUS_SPLICE),
             so_splice: a.flag(A_STATUS_SO_SPLICE),
+            literal: a.number(A_STATUS_LITERAL) as u32 as i32,
             ring_size: a.number(A_STATUS_RING_SIZE) as u32,
             events: a.flag(A_STATUS_EVENTS),
         }

@@ -1,30 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The size of a ring: `65536`, `64K` or `1M`.
+//! Sizes of rings, and of all rings together: `65536`, `64K` or `1M`.
 
 use crate::uapi::{RING_SIZE_MAX, RING_SIZE_MIN};
 
-pub fn parse(text: &str) -> Result<u32, String> {
-    let error = || "a ring is a power of two from 4K to 1M, as bytes or with K or M".to_string();
-    let (digits, shift) = match text.as_bytes().last() {
-        Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
-        Some(b'M' | b'm') => (&text[..text.len() - 1], 20),
+const MEMORY_MAX: u64 = 1 << 40;
+
+/// A number of bytes, with K, M or G or without.
+fn bytes(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.as_bytes().last()? {
+        b'K' | b'k' => (&text[..text.len() - 1], 10),
+        b'M' | b'm' => (&text[..text.len() - 1], 20),
+        b'G' | b'g' => (&text[..text.len() - 1], 30),
         _ => (text, 0),
     };
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(error());
+        return None;
     }
-    let number: u64 = digits.parse::<u32>().map_err(|_| error())?.into();
-    match u32::try_from(number << shift) {
-        Ok(size) if size.is_power_of_two() && (RING_SIZE_MIN..=RING_SIZE_MAX).contains(&size) => {
-            Ok(size)
-        }
-        _ => Err(error()),
-    }
+    let number: u64 = digits.parse::<u32>().ok()?.into();
+    Some(number << shift)
+}
+
+pub fn parse(text: &str) -> Result<u32, String> {
+    bytes(text)
+        .and_then(|size| u32::try_from(size).ok())
+        .filter(|size| size.is_power_of_two() && (RING_SIZE_MIN..=RING_SIZE_MAX).contains(size))
+        .ok_or("a ring is a power of two from 4K to 1M, as bytes or with K or M".into())
+}
+
+/// What all rings of a policy may hold: a ring for each direction at least.
+pub fn parse_memory(text: &str) -> Result<u64, String> {
+    bytes(text)
+        .filter(|size| (u64::from(2 * RING_SIZE_MIN)..=MEMORY_MAX).contains(size))
+        .ok_or("a memory cap is 8K to 1024G, as bytes or with K, M or G".into())
 }
 
 /// With the largest unit that divides it.
 pub fn format(size: u64) -> String {
-    if size > 0 && size % (1 << 20) == 0 {
+    if size > 0 && size % (1 << 30) == 0 {
+        format!("{}G", size >> 30)
+    } else if size > 0 && size % (1 << 20) == 0 {
         format!("{}M", size >> 20)
     } else if size > 0 && size % (1 << 10) == 0 {
         format!("{}K", size >> 10)
@@ -78,10 +92,21 @@ mod tests {
     }
 
     #[test]
+    fn memory_caps() {
+        assert_eq!(parse_memory("8K"), Ok(8192));
+        assert_eq!(parse_memory("100000"), Ok(100_000));
+        assert_eq!(parse_memory("1024G"), Ok(1 << 40));
+        for text in ["0", "8191", "1025G", "4294967296G", "G", "1T", ""] {
+            assert!(parse_memory(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn formats() {
         assert_eq!(format(0), "0");
         assert_eq!(format(4096), "4K");
         assert_eq!(format(1 << 20), "1M");
+        assert_eq!(format(3 << 30), "3G");
         assert_eq!(format(1000), "1000");
     }
 }

@@ -126,6 +126,9 @@ enum {
 					 */
 
 	SOCKSPLICE_A_STATUS_SO_SPLICE,	/* u8: 1 = new splices (SO_SPLICE) are accepted */
+	SOCKSPLICE_A_STATUS_LITERAL,	/* s32: 0: setsockopt(SOL_SOCKET, SO_SPLICE) works;
+					 * 1: not asked for; or why not (-errno)
+					 */
 	SOCKSPLICE_A_SPLICE_SOURCE,	/* nested SOCKSPLICE_A_END_* from FAMILY to COOKIE, and
 					 * INODE
 					 */
@@ -153,13 +156,16 @@ enum {
  *	0 to SOCKSPLICE_BUSY_POLL_MAX. Written to the socket as SO_BUSY_POLL
  *	would; 0 leaves the socket's own value.
  * @flags: must be 0.
- * @reserved: must be 0.
+ * @memory_group: any number but 0, if @memory_cap is not 0.
+ * @memory_cap: the most bytes that the rings of all ends with the same @memory_group
+ *	may hold together; what finds no room goes by TCP. 0: no limit.
  */
 struct socksplice_pair_opts {
 	__u32 ring_size;
 	__u32 busy_poll_usec;
 	__u32 flags;
-	__u32 reserved;
+	__u32 memory_group;
+	__u64 memory_cap;
 };
 
 #endif /* _UAPI_SOCKSPLICE_H */

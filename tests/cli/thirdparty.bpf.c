@@ -26,7 +26,7 @@ extern int bpf_sock_splice_pair(struct bpf_sock_ops_kern *skops,
 struct results {
 	int moment;	/* before the handshake */
 	int flags;
-	int reserved;
+	int memory_cap;
 	int ring_size;
 	int busy_poll;
 	int size;
@@ -41,7 +41,7 @@ struct results passive = { 99, 99, 99, 99, 99, 99, 99, 99 };
 static void enrol(struct bpf_sock_ops_kern *skops, struct results *r)
 {
 	struct socksplice_pair_opts bad_flags = { .flags = 1 };
-	struct socksplice_pair_opts bad_reserved = { .reserved = 1 };
+	struct socksplice_pair_opts bad_memory_cap = { .memory_cap = 1 };
 	struct socksplice_pair_opts bad_ring = { .ring_size = 5000 };
 	struct socksplice_pair_opts bad_poll = {
 		.busy_poll_usec = SOCKSPLICE_BUSY_POLL_MAX + 1,
@@ -49,7 +49,7 @@ static void enrol(struct bpf_sock_ops_kern *skops, struct results *r)
 	struct socksplice_pair_opts opts = { .ring_size = 8192 };
 
 	r->flags = bpf_sock_splice_pair(skops, &bad_flags, sizeof(bad_flags));
-	r->reserved = bpf_sock_splice_pair(skops, &bad_reserved, sizeof(bad_reserved));
+	r->memory_cap = bpf_sock_splice_pair(skops, &bad_memory_cap, sizeof(bad_memory_cap));
 	r->ring_size = bpf_sock_splice_pair(skops, &bad_ring, sizeof(bad_ring));
 	r->busy_poll = bpf_sock_splice_pair(skops, &bad_poll, sizeof(bad_poll));
 	r->size = bpf_sock_splice_pair(skops, &opts, sizeof(opts) - 4);

@@ -268,17 +268,6 @@ static void in_user_namespace(void)
 	still_plain(&r);
 }
 
-static void set_switch(const char *name, char c)
-{
-	char path[128];
-	int fd;
-
-	snprintf(path, sizeof(path), "/sys/module/socksplice/parameters/%s", name);
-	fd = open(path, O_WRONLY);
-	check(write(fd, &c, 1) == 1, "%s", strerror(errno));
-	close(fd);
-}
-
 /* With the feature off: no new splice, but the old one goes on, tells its count and can
  * be ended.
  */

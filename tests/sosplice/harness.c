@@ -220,6 +220,17 @@ void set_buf(int fd, int snd, int rcv)
 		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &rcv, sizeof(rcv));
 }
 
+void set_switch(const char *name, char c)
+{
+	char path[128];
+	int fd;
+
+	snprintf(path, sizeof(path), "/sys/module/socksplice/parameters/%s", name);
+	fd = open(path, O_WRONLY);
+	check(write(fd, &c, 1) == 1, "%s", strerror(errno));
+	close(fd);
+}
+
 static void *pumping(void *arg)
 {
 	static const char zeros[PUMP_BYTES];

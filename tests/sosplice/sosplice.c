@@ -40,20 +40,50 @@ static bool wanted(const char *name, char **names)
 	return false;
 }
 
+struct reader {
+	pthread_t thread;
+	int fd;
+	int tid;	/* release/acquire */
+};
+
 static void *read_rest(void *arg)
 {
-	stream_read(*(int *)arg, 1000, 1000);
+	struct reader *r = arg;
+
+	__atomic_store_n(&r->tid, gettid(), __ATOMIC_RELEASE);
+	stream_read(r->fd, 1000, 1000);
 	return NULL;
 }
 
-/* Says "ready" with splices both ways, a reader that waits for one to end and a writer
- * that waits for room in its source. After a line of input all is as if the application
- * had ended them.
+/* Returns when the reader is asleep in read(2). */
+static void reader_start(struct reader *r, int fd)
+{
+	char path[64], line[64] = "";
+	int tid;
+	FILE *f;
+
+	*r = (struct reader) { .fd = fd };
+	check(!pthread_create(&r->thread, NULL, read_rest, r), "no thread");
+	while (!(tid = __atomic_load_n(&r->tid, __ATOMIC_ACQUIRE)))
+		sched_yield();
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
+	while (strncmp(line, "0 0x", 4)) {
+		sched_yield();
+		f = fopen(path, "r");
+		check(f && fgets(line, sizeof(line), f), "%s", strerror(errno));
+		fclose(f);
+	}
+}
+
+/* Says "ready" with splices both ways between two sockets and a third one on its own;
+ * readers asleep on a socket that is source and sink, and on one that is a sink; and a
+ * writer that waits for room in its source. After a line of input all is as if the
+ * application had ended them.
  */
 static int hold(void)
 {
-	pthread_t reader;
-	struct relay r;
+	struct reader both, sink;
+	struct relay r, one;
 	char line[16];
 
 	alarm(CASE_SECONDS);
@@ -63,7 +93,10 @@ static int hold(void)
 	splice_fds(r.q, r.p, 0, 0);
 	stream_write(r.c, 0, 1000);
 	stream_read(r.s, 0, 1000);
-	check(!pthread_create(&reader, NULL, read_rest, &r.p), "no thread");
+	relay_open(&one, AF_INET, AF_INET);
+	splice_on(&one);
+	reader_start(&both, r.p);
+	reader_start(&sink, one.q);
 	printf("ready\n");
 	fflush(stdout);
 	check(fgets(line, sizeof(line), stdin), "no word");
@@ -71,7 +104,9 @@ static int hold(void)
 	check(socksplice_unsplice(r.p) && (errno == ENOTCONN || errno == ENOPROTOOPT),
 	      "%s", strerror(errno));
 	stream_write(r.c, 1000, 1000);
-	pthread_join(reader, NULL);
+	stream_write(one.s, 1000, 1000);
+	pthread_join(both.thread, NULL);
+	pthread_join(sink.thread, NULL);
 	stream_write(r.q, 1000, 1000);
 	stream_read(r.s, 1000, 1000);
 	printf("fine\n");
@@ -80,7 +115,7 @@ static int hold(void)
 
 int main(int argc, char **argv)
 {
-	const struct sock_case *groups[] = { call_cases, data_cases, end_cases };
+	const struct sock_case *groups[] = { call_cases, literal_cases, data_cases, end_cases };
 	const struct sock_case *c;
 	size_t i;
 

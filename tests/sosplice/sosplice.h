@@ -40,7 +40,7 @@ struct sock_case {
 	void (*run)(void);
 };
 
-extern const struct sock_case call_cases[], data_cases[], end_cases[];
+extern const struct sock_case call_cases[], literal_cases[], data_cases[], end_cases[];
 
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *fmt, ...);
 
@@ -60,6 +60,9 @@ void stream_read(int fd, uint64_t pos, size_t len);
 
 /* The counter's value, from the module. */
 uint64_t counter(const char *name);
+
+/* Sets the module's parameter. */
+void set_switch(const char *name, char c);
 
 /* getsockopt(SO_ERROR) */
 int so_error(int fd);

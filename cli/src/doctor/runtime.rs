@@ -133,6 +133,7 @@ mod tests {
             shadow: false,
             enroll_all: false,
             splice: true,
+            literal: 1,
             so_splice: true,
             ring_size: 65536,
             events: true,

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::port::PortRange;
 
 /// The version of the bytes; those of another one are not understood.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 /// How many policies there can be.
 pub const MAX: usize = 32;
 /// How many port ranges and networks each of them can list.
@@ -21,7 +21,7 @@ pub const CGROUPS: usize = 4096;
 
 const NAME: usize = 32;
 const CIDR_WORDS: usize = 9;
-const HEAD_WORDS: usize = NAME / 4 + 6;
+const HEAD_WORDS: usize = NAME / 4 + 9;
 const POLICY_WORDS: usize = HEAD_WORDS + PORTS + CIDRS * CIDR_WORDS;
 const POLICIES_AT: usize = 2;
 pub const SIZE: usize = 4 * (POLICIES_AT + MAX * POLICY_WORDS);
@@ -65,6 +65,8 @@ pub struct Policy {
     pub busy_poll: Option<u32>,
     /// None: the module's default.
     pub ring: Option<u32>,
+    /// Bytes that the rings of what it pairs may hold. None: no limit.
+    pub memory_cap: Option<u64>,
 }
 
 impl Policy {
@@ -79,7 +81,14 @@ impl Policy {
             loopback_only: false,
             busy_poll: None,
             ring: None,
+            memory_cap: None,
         }
+    }
+
+    /// What the module knows it by, also after it was set anew.
+    fn memory_group(&self) -> u32 {
+        let fnv = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        self.name.0.bytes().fold(0x811c_9dc5, fnv).max(1)
     }
 
     fn extend(&self, bytes: &mut Vec<u8>) {
@@ -87,11 +96,15 @@ impl Policy {
         let mut name = [0; NAME];
         name[..self.name.0.len()].copy_from_slice(self.name.0.as_bytes());
         bytes.extend(name);
+        let cap = self.memory_cap.unwrap_or(0);
         let mut words = vec![
             (!self.pair).into(),
             self.ring.unwrap_or(0),
             self.busy_poll.unwrap_or(0),
             self.loopback_only.into(),
+            self.memory_group(),
+            cap as u32,
+            (cap >> 32) as u32,
             self.ports.len() as u32,
             self.cidrs.len() as u32,
         ];
@@ -114,6 +127,7 @@ impl Policy {
         let name = String::from_utf8_lossy(&bytes[..NAME]);
         let head = |i: usize| word(bytes, NAME / 4 + i);
         let optional = |n| (n != 0).then_some(n);
+        let cap = u64::from(head(6)) << 32 | u64::from(head(5));
         let port = |i: usize| {
             let half = |at: usize| u16::from_ne_bytes(bytes[at..at + 2].try_into().unwrap());
             let at = 4 * (HEAD_WORDS + i);
@@ -134,8 +148,9 @@ impl Policy {
             ring: optional(head(1)),
             busy_poll: optional(head(2)),
             loopback_only: head(3) != 0,
-            ports: (0..PORTS.min(head(4) as usize)).map(port).collect(),
-            cidrs: (0..CIDRS.min(head(5) as usize)).map(cidr).collect(),
+            memory_cap: (cap != 0).then_some(cap),
+            ports: (0..PORTS.min(head(7) as usize)).map(port).collect(),
+            cidrs: (0..CIDRS.min(head(8) as usize)).map(cidr).collect(),
         })
     }
 }
@@ -240,6 +255,7 @@ mod tests {
             loopback_only: true,
             busy_poll: Some(50),
             ring: Some(65536),
+            memory_cap: Some((7 << 32) + 5),
             ..named("full")
         };
         let most = Policy {

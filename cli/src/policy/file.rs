@@ -59,6 +59,7 @@ struct Entry {
     loopback_only: bool,
     busy_poll: Option<Text<BusyPoll>>,
     ring: Option<Text<Ring>>,
+    memory_cap: Option<Text<MemoryCap>>,
 }
 
 fn yes() -> bool {
@@ -132,6 +133,16 @@ impl FromStr for Ring {
     }
 }
 
+struct MemoryCap(u64);
+
+impl FromStr for MemoryCap {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        size::parse_memory(text).map(MemoryCap)
+    }
+}
+
 /// The text of a file, with its name for what is wrong in it.
 pub struct Source {
     name: String,
@@ -199,6 +210,7 @@ impl Source {
                 loopback_only: entry.loopback_only,
                 busy_poll: entry.busy_poll.map(|t| t.0.0).filter(|usec| *usec != 0),
                 ring: entry.ring.map(|t| t.0.0),
+                memory_cap: entry.memory_cap.map(|t| t.0.0),
             });
         }
         config::check(&policies).map_err(|mut e| {
@@ -252,6 +264,9 @@ pub fn render(policies: &[Policy], features: Features, paths: &Paths) -> String 
         if let Some(bytes) = policy.ring {
             text += &format!("ring = {}\n", quoted(size::format(bytes.into())));
         }
+        if let Some(bytes) = policy.memory_cap {
+            text += &format!("memory-cap = {}\n", quoted(size::format(bytes)));
+        }
     }
     text
 }
@@ -278,7 +293,7 @@ mod tests {
         let text = "[features]\npairing = true\nsplice = false\n\n\
             [[policy]]\nname = \"first\"\npair = false\ncgroups = []\nports = [80, \"8000-8999\"]\n\n\
             [[policy]]\nname = \"second\"\ncgroups = []\ncidrs = [\"10.0.0.0/8\", \"fd00::/8\"]\n\
-            loopback-only = true\nbusy-poll = 50\nring = \"128K\"\n";
+            loopback-only = true\nbusy-poll = 50\nring = \"128K\"\nmemory-cap = \"10G\"\n";
         let (policies, features) = parse(text).unwrap();
         assert_eq!(policies.len(), 2);
         assert!(!policies[0].pair && policies[1].pair);
@@ -332,6 +347,7 @@ mod tests {
             (policy("cidrs = [\"10.1.2.3/8\"]"), 4, "10.0.0.0/8"),
             (policy("ring = \"3K\""), 4, "power of two"),
             (policy("ring = 5000"), 4, "power of two"),
+            (policy("memory-cap = 100"), 4, "8K"),
             (policy("busy-poll = 1001"), 4, "0 to 1000"),
             (policy("busy-poll = -1"), 4, "0 to 1000"),
             (policy("pair = \"no\""), 4, "expected a boolean"),

@@ -41,6 +41,7 @@ pub fn set(arguments: PolicySet) -> Result<Answer> {
         loopback_only: arguments.loopback_only,
         busy_poll: arguments.busy_poll.filter(|usec| *usec != 0),
         ring: arguments.ring,
+        memory_cap: arguments.memory_cap,
         ..Policy::new(name)
     }];
     config::check(&policies)?;
@@ -217,7 +218,8 @@ fn to_text(policy: &Policy, paths: &Paths) -> String {
          cidrs:         {}\n\
          loopback-only: {}\n\
          busy-poll:     {}\n\
-         ring:          {}\n",
+         ring:          {}\n\
+         memory-cap:    {}\n",
         policy.name,
         yes_no(policy.pair),
         list(cgroups.collect(), "none"),
@@ -231,6 +233,10 @@ fn to_text(policy: &Policy, paths: &Paths) -> String {
         match policy.ring {
             Some(bytes) => size::format(bytes.into()),
             None => "the module's default".into(),
+        },
+        match policy.memory_cap {
+            Some(bytes) => size::format(bytes),
+            None => "none".into(),
         },
     )
 }
@@ -257,6 +263,7 @@ fn to_json(policies: &[Policy], paths: &Paths) -> Value {
             "loopback_only": policy.loopback_only,
             "busy_poll_usec": policy.busy_poll,
             "ring_size": policy.ring,
+            "memory_cap": policy.memory_cap,
         })
     };
     let list: Vec<Value> = policies.iter().map(one).collect();
