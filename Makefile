@@ -55,9 +55,10 @@ check:	## style and lint
 demo:	## redis and a mesh-like chain over TCP and paired, in a VM: one table
 	@demo/run $(ARGS)
 
-bench:	## the speed tables, in a VM
+bench:	## the speed tables, in VMs: pairs, sockmap sockets, proxies
 	@bench/run $(ARGS)
 	@bench/psock $(ARGS)
+	@bench/sosplice $(ARGS)
 
 # Root installs what the user has built: nothing is compiled but by DKMS.
 install:	## install the command line, man pages, completions, unit and the module's source for DKMS
@@ -66,6 +67,7 @@ install:	## install the command line, man pages, completions, unit and the modul
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
 	$(CLI) man $(DESTDIR)$(PREFIX)/share/man/man8 >/dev/null
 	install -D -m 644 man/so_splice.4 $(DESTDIR)$(PREFIX)/share/man/man4/so_splice.4
+	install -D -m 644 man/socksplice.h.3 $(DESTDIR)$(PREFIX)/share/man/man3/socksplice.h.3
 	install -D -m 644 include/socksplice.h $(DESTDIR)$(PREFIX)/include/socksplice.h
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
@@ -80,7 +82,8 @@ install:	## install the command line, man pages, completions, unit and the modul
 uninstall:	## remove what install put there
 	scripts/dkms uninstall "$(VERSION)" "$(DESTDIR)"
 	rm -f $(DESTDIR)$(PREFIX)/sbin/socksplice $(DESTDIR)$(PREFIX)/share/man/man8/socksplice*.8 \
-		$(DESTDIR)$(PREFIX)/share/man/man4/so_splice.4 $(DESTDIR)$(PREFIX)/include/socksplice.h \
+		$(DESTDIR)$(PREFIX)/share/man/man4/so_splice.4 $(DESTDIR)$(PREFIX)/share/man/man3/socksplice.h.3 \
+		$(DESTDIR)$(PREFIX)/include/socksplice.h \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/socksplice \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_socksplice \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/socksplice.fish \

@@ -5,7 +5,6 @@
 Fails if less than 99 % of the bytes went by ring when they should have.
 """
 
-import html
 import json
 import os
 import sys
@@ -13,6 +12,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
 import lab  # noqa: E402
+from picture import BAR, LINE, SOFT, Picture  # noqa: E402
 
 WANTED = 0.99
 METRICS = (("rps", "requests/s"), ("p50", "p50 latency"), ("p99", "p99 latency"))
@@ -106,39 +106,8 @@ def load(scenes):
 
 # --- the picture ---
 
-TCP, PAIRED, INK, SOFT, LINE = "#9aa5b1", "#0f766e", "#1f2933", "#616e7c", "#e4e7eb"
-LEFT, CELL, GAP, TOP, HEIGHT, BAR = 196, 250, 34, 118, 96, 22
-
-
-class Picture:
-    def __init__(self):
-        self.parts = []
-
-    def text(self, x, y, words, size=13, fill=INK, weight="normal", anchor="start"):
-        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" '
-                          f'font-weight="{weight}" text-anchor="{anchor}">{html.escape(words)}</text>')
-
-    def box(self, x, y, w, h, fill, r=2):
-        self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(w, 0):.1f}" height="{h:.1f}" '
-                          f'rx="{r}" fill="{fill}"/>')
-
-    def line(self, x1, y1, x2, y2, color=INK, width=1.2):
-        self.parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
-                          f'stroke="{color}" stroke-width="{width}"/>')
-
-    def bar(self, x, y, scale, s, color, words):
-        self.box(x, y, s["median"] * scale, BAR, color)
-        low, high, mid = x + s["low"] * scale, x + s["high"] * scale, y + BAR / 2
-        self.line(low, mid, high, mid)
-        for end in (low, high):
-            self.line(end, mid - 4, end, mid + 4)
-        self.text(max(high, x + s["median"] * scale) + 6, mid + 4.5, words, 12.5)
-
-    def svg(self, width, height):
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-                f'viewBox="0 0 {width} {height}" font-family="DejaVu Sans, Verdana, sans-serif">\n'
-                f'<rect width="{width}" height="{height}" fill="white"/>\n' +
-                "\n".join(self.parts) + "\n</svg>\n")
+TCP, PAIRED = "#9aa5b1", "#0f766e"
+LEFT, CELL, GAP, TOP, HEIGHT = 196, 250, 34, 118, 96
 
 
 def draw(scenes, machine):

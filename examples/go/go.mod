@@ -1,0 +1,5 @@
+module socksplice.example/relay
+
+go 1.19
+
+require golang.org/x/sys v0.3.0
