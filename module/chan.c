@@ -13,6 +13,8 @@
  */
 #include <linux/gfp.h>
 #include <linux/module.h>
+#include <linux/rbtree.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 #include <net/tcp.h>
 
@@ -29,11 +31,15 @@
 
 static struct kmem_cache *chan_cache;
 
-/* All pairs, by their order, by the chan of the end that is listed first. */
-static LIST_HEAD(pairs);
+/* All pairs, by their order, each by the chan of the end that is shown first. A tree,
+ * so that a walk that gave up the lock finds where it was, whatever has ended since.
+ */
+static struct rb_root pairs = RB_ROOT;
 static u64 pairs_order;
 static unsigned int pairs_live;
-static DEFINE_SPINLOCK(pairs_lock);	/* the list, the two above, CHAN_ENDED */
+static DEFINE_SPINLOCK(pairs_lock);	/* the tree, the two above, CHAN_ENDED */
+
+#define PAIRS_WALK	64	/* pairs that are looked at under the lock at one time */
 
 unsigned int socksplice_pairs_live(void)
 {
@@ -103,7 +109,7 @@ static void chan_gone_rcu(struct rcu_head *rcu)
  *      that nobody can reach.
  *   b. Out of the identity table: nobody can link us any more, so peer is now
  *      what it will ever be.
- *   c. Off the list, once both ends have ended.
+ *   c. Out of the tree, once both ends have ended.
  *   d. The peer cannot find our socket any more; who already has may use it
  *      until the grace period ends, when all references go (chan_gone_rcu).
  */
@@ -122,7 +128,8 @@ static void chan_end(struct sock *sk, struct socksplice_chan *c)
 		spin_lock_bh(&pairs_lock);
 		set_bit(CHAN_ENDED, &c->flags);
 		if (test_bit(CHAN_ENDED, &peer->flags)) {
-			list_del(list_empty(&c->list) ? &peer->list : &c->list);
+			rb_erase(RB_EMPTY_NODE(&c->in_pairs) ? &peer->in_pairs :
+							       &c->in_pairs, &pairs);
 			WRITE_ONCE(pairs_live, pairs_live - 1);
 			last = true;
 		}
@@ -199,7 +206,7 @@ struct sock *socksplice_chan_trylock(struct socksplice_chan *c)
 
 void socksplice_chan_unlock(struct sock *sk)
 {
-	__acquire(&sk->sk_lock.slock);
+	__acquire(&sk->sk_lock.slock);	/* as _trylock told sparse */
 	__acquire(RCU);
 	spin_unlock_bh(&sk->sk_lock.slock);
 	rcu_read_unlock();
@@ -230,7 +237,7 @@ struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ide
 	c->data_ready = READ_ONCE(sk->sk_data_ready);
 	refcount_set(&c->ref, 1);
 	mutex_init(&c->rx_mutex);
-	INIT_LIST_HEAD(&c->list);
+	RB_CLEAR_NODE(&c->in_pairs);
 	INIT_HLIST_NODE(&c->ident.node);
 	sock_hold(sk);
 	rcu_assign_pointer(c->sk, sk);
@@ -249,6 +256,42 @@ bool socksplice_chan_is_done(const struct sock *sk, const struct socksplice_chan
 	       !(c->sleepers && READ_ONCE(sk->sk_rcvlowat) > 1);
 }
 
+/* The newest pair has the highest order. */
+static void pairs_insert(struct socksplice_chan *c)
+{
+	struct rb_node **p = &pairs.rb_node, *parent = NULL;
+
+	lockdep_assert_held(&pairs_lock);
+	while (*p) {
+		parent = *p;
+		p = &parent->rb_right;
+	}
+	rb_link_node(&c->in_pairs, parent, p);
+	rb_insert_color(&c->in_pairs, &pairs);
+}
+
+static struct socksplice_chan *pairs_entry(struct rb_node *n)
+{
+	return rb_entry_safe(n, struct socksplice_chan, in_pairs);
+}
+
+/* The first whose order is above @order. */
+static struct socksplice_chan *pairs_above(u64 order)
+{
+	struct socksplice_chan *c = pairs_entry(pairs.rb_node), *found = NULL;
+
+	lockdep_assert_held(&pairs_lock);
+	while (c) {
+		if (c->order > order) {
+			found = c;
+			c = pairs_entry(c->in_pairs.rb_left);
+		} else {
+			c = pairs_entry(c->in_pairs.rb_right);
+		}
+	}
+	return found;
+}
+
 void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 {
 	struct socksplice_chan *first = test_bit(CHAN_ACTIVE, &a->flags) ? a : b;
@@ -256,7 +299,7 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 	refcount_inc(&a->ref);
 	refcount_inc(&b->ref);
 
-	/* Whoever finds the pair on the list finds it whole. Neither end can
+	/* Whoever finds the pair in the tree finds it whole. Neither end can
 	 * end before that: @a's socket is ours, @b's would need the bucket lock
 	 * to leave the table.
 	 */
@@ -269,7 +312,7 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 	/* Pairs with socksplice_chan_peer(). */
 	smp_store_release(&a->peer, b);
 	smp_store_release(&b->peer, a);
-	list_add_tail(&first->list, &pairs);
+	pairs_insert(first);
 	WRITE_ONCE(pairs_live, pairs_live + 1);
 	if (pairs_live == 1) {
 		socksplice_probe_start();
@@ -337,22 +380,25 @@ int socksplice_pairs_walk(u64 *last, int (*fn)(struct socksplice_chan *active,
 					       void *arg), void *arg)
 {
 	struct socksplice_chan *c;
-	int err = 0;
+	int err = 0, n;
 
-	spin_lock_bh(&pairs_lock);
-	list_for_each_entry(c, &pairs, list) {
-		if (c->order <= *last)
-			continue;
-		err = fn(c, socksplice_chan_peer(c), arg);
-		if (err)
-			break;
-		*last = c->order;
-	}
-	spin_unlock_bh(&pairs_lock);
+	do {
+		spin_lock_bh(&pairs_lock);
+		c = pairs_above(*last);
+		for (n = 0; c && n < PAIRS_WALK; n++) {
+			err = fn(c, socksplice_chan_peer(c), arg);
+			if (err)
+				break;
+			*last = c->order;
+			c = pairs_entry(rb_next(&c->in_pairs));
+		}
+		spin_unlock_bh(&pairs_lock);
+		cond_resched();
+	} while (c && !err);
 	return err;
 }
 
-/* Under the list's lock, so the pair's chans are alive: keep them so. */
+/* Under pairs_lock, so the pair's chans are alive: keep them so. */
 static int batch_add(struct socksplice_chan *a, struct socksplice_chan *b, void *arg)
 {
 	struct pairs_batch *batch = arg;

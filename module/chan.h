@@ -22,9 +22,9 @@
 #define SOCKSPLICE_CHAN_H
 
 #include <linux/in6.h>
-#include <linux/list.h>
 #include <linux/llist.h>
 #include <linux/mutex.h>
+#include <linux/rbtree.h>
 #include <linux/refcount.h>
 #include <linux/types.h>
 #include <net/inet_connection_sock.h>
@@ -45,7 +45,7 @@ enum chan_flag {
 	CHAN_SHADOW,	/* matched and counted only */
 	CHAN_KICKED,	/* on the list of kick.c, which holds the chan */
 	CHAN_ACTIVE,	/* this end called connect() */
-	CHAN_ENDED,	/* detached; changed under the list's lock */
+	CHAN_ENDED,	/* detached; changed under pairs_lock */
 	CHAN_DROPPED,	/* to be un-paired, both ends; see drop.h */
 	CHAN_YIELDS,	/* gives way to who captures packets; see tap.h */
 };
@@ -76,7 +76,7 @@ struct chan_memory {
 struct socksplice_chan {
 	/* Set before the chan is attached, constant afterwards. */
 	struct chan_memory memory;
-	u64 order;			/* of the pair on the list; set when linked */
+	u64 order;			/* of the pair among all; set when linked */
 	u32 id;				/* its lower half, which is what users see */
 	u64 start;			/* ktime_get_ns() of the enrolment */
 	u32 netns_inum;
@@ -108,7 +108,7 @@ struct socksplice_chan {
 	int space_waiters;	/* those of them that wait for space in the ring */
 
 	struct ident ident;
-	struct list_head list;		/* pairs; the list's lock */
+	struct rb_node in_pairs;	/* all pairs; pairs_lock */
 	struct rcu_head rcu;
 	struct sock *gone_sk;		/* for the callback of rcu only */
 
@@ -246,8 +246,11 @@ bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c
  */
 bool socksplice_chan_give_ring_back(struct socksplice_chan *c);
 
-/* Calls @fn for each live pair whose order is above *@last, under the list's lock,
- * and sets *@last; stops when @fn returns non-zero and returns that.
+/* Calls @fn for each live pair whose order is above *@last, in that order, and sets
+ * *@last; stops when @fn returns non-zero and returns that. @fn is called under
+ * pairs_lock, which is given up after every few pairs, so that it is never held for
+ * long: a pair that is there all the time is seen once, one that is made or ends
+ * meanwhile may be or not. May sleep.
  */
 int socksplice_pairs_walk(u64 *last, int (*fn)(struct socksplice_chan *active,
 					       struct socksplice_chan *passive,
@@ -261,8 +264,8 @@ struct pairs_batch {
 	bool (*want)(struct socksplice_chan *active, struct socksplice_chan *passive);
 };
 
-/* Calls @fn for each live pair that @want wants; @want under the list's lock, @fn
- * with none, and the pair held. @batch is the caller's own. May sleep.
+/* Calls @fn for each live pair that @want wants; @want under pairs_lock, @fn with
+ * none, and the pair held. @batch is the caller's own. May sleep.
  */
 void socksplice_pairs_each(struct pairs_batch *batch,
 			   bool (*want)(struct socksplice_chan *active,

@@ -173,7 +173,7 @@ void socksplice_drop_all(void)
 
 	socksplice_ident_flush();
 	mutex_lock(&lock);
-	/* Not under the list's lock: thousands may have to be told to a listener. */
+	/* Not under pairs_lock: thousands may have to be told to a listener. */
 	socksplice_pairs_each(&all, is_not_dropped, mark_any);
 	mutex_unlock(&lock);
 	start();

@@ -112,9 +112,7 @@ static void probe_end(struct socksplice_chan *c, struct socksplice_chan *peer)
 	probe_send(c);
 }
 
-/* Not idle pairs, for which probe_end() would do nothing: each batch begins with a
- * walk over all that came before.
- */
+/* Not idle pairs, for which probe_end() would do nothing. */
 static bool is_used(struct socksplice_chan *a, struct socksplice_chan *b)
 {
 	u64 bytes = both_rings(a, b);

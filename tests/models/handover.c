@@ -138,7 +138,8 @@ static const char *actor_name(unsigned int actor)
 	return actors[actor];
 }
 
-bool readable(void)
+/* What a reader would find, all at once. */
+static bool readable(void)
 {
 	return S.rcv_nxt != S.copied_seq || (ring_bytes() && S.seq <= S.copied_seq);
 }

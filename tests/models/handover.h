@@ -161,7 +161,4 @@ enum step drop_sender(struct thread *t);
 enum step idle(struct thread *t);
 enum step reset(struct thread *t);
 
-/* What a reader would find, all at once; for what must hold between the steps. */
-bool readable(void);
-
 #endif /* TEST_MODELS_HANDOVER_H */

@@ -106,7 +106,7 @@ static void dump(int cmd, void (*each)(const void *body, int len, void *arg), vo
 }
 
 struct summary {
-	unsigned int pairs, across, strangers, busy, closed;
+	unsigned int pairs, last, across, strangers, busy, closed;
 	uint64_t ring, tcp, memory, queued;
 	int groups;
 	char **group;		/* "INODE,INODE": namespaces that may be joined */
@@ -126,11 +126,16 @@ static void add_pair(const void *body, int len, void *arg)
 	struct summary *s = arg;
 	const struct nlattr *e[2] = { attr(body, len, SOCKSPLICE_A_PAIR_END, 0),
 				      attr(body, len, SOCKSPLICE_A_PAIR_END, 1) };
+	const struct nlattr *a = attr(body, len, SOCKSPLICE_A_PAIR_ID, 0);
+	const uint32_t id = a ? *(const uint32_t *)data(a) : 0;
 	bool known = !s->groups;
 	uint64_t ring = 0;
 
 	if (!e[0] || !e[1])
 		die("a pair without two ends");
+	if (id <= s->last)
+		die("pair %u is shown after pair %u", id, s->last);
+	s->last = id;
 	s->pairs++;
 	for (int i = 0; i < 2; i++) {
 		ring += number(e[i], SOCKSPLICE_A_END_TX_RING_BYTES);
