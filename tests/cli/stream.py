@@ -5,7 +5,7 @@
 stream.py talk ADDRESS PORT ROUNDS SIZE OUT
     Listens, connects to itself, and in each round sends up to SIZE random bytes from
     the client to the server, which sends as many back. In the round after the middle
-    it sends by TCP. OUT.0 and OUT.1 get what the client and the server have sent,
+    it sends 1,000 bytes by TCP. OUT.0 and OUT.1 get what the client and the server have sent,
     OUT.rounds how much of it in each round. In the end it prints "holding" and keeps
     the connection until its standard input ends. For each line of that it sends SIZE
     bytes each way and prints "holding" again.
@@ -44,11 +44,10 @@ def talk(address, port, rounds, size, out):
             open(out + ".rounds", "w") as sizes:
         for i in range(int(rounds)):
             by_tcp = i == int(rounds) // 2
-            data = os.urandom(random.randint(1, int(size)))
+            data = os.urandom(1000 if by_tcp else random.randint(1, int(size)))
             for sender, reader, file in ((client, server, first), (server, client, second)):
                 if by_tcp:
                     pace(sender, 1 << 40)
-                    data = data[:1000]
                 sender.sendall(data)
                 assert receive(reader, len(data)) == data
                 if by_tcp:
