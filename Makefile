@@ -59,6 +59,9 @@ bench:	## the speed tables, in a VM
 	@bench/run $(ARGS)
 	@bench/psock $(ARGS)
 
+bench-native:	## the same at native speed, in User Mode Linux: TCP, AF_UNIX, a bare ring, pairs
+	@bench/uml/run $(ARGS)
+
 # Root installs what the user has built: nothing is compiled but by DKMS.
 install:	## install the command line, man pages, completions, unit and the module's source for DKMS
 	@[ -x $(CLI) ] || { echo "nothing is built yet: run 'make' first" >&2; exit 1; }
@@ -95,4 +98,4 @@ clean:	## remove what was built, but keep what was downloaded
 distclean: clean	## remove the downloads too
 	rm -rf build
 
-.PHONY: all help deps cli module modules test test-full test-debug check demo bench install uninstall deb clean distclean
+.PHONY: all help deps cli module modules test test-full test-debug check demo bench bench-native install uninstall deb clean distclean
