@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""measure.py KERNEL INITRD ROUNDS MSEC [CASE-REGEX]: boots User Mode Linux and has its
-driver move messages every way in turn, row by row and round by round, so that
-whatever the host does meets all ways alike. JSON on stdout, progress on stderr.
+"""Boots User Mode Linux and has its driver move messages every way in turn, row by row
+and round by round, so that whatever the host does meets all ways alike. JSON on stdout,
+progress on stderr.
 
 A row whose samples others on the host disturbed is measured again, twice at most. A
 paired sample that did not go by ring is an error. No time is asserted.
 """
 
+import argparse
 import json
 import os
 import re
@@ -120,8 +121,9 @@ class Uml:
         self.process.wait(30)
 
 
-def set_up(uml):
+def set_up(uml, ring_size):
     """Connections by loopback and between two containers, plain and paired."""
+    uml.do(f"param socksplice ring_size {ring_size}")
     uml.do("ip link set lo up")
     for ns in ("a", "b"):
         uml.do(f"ip netns add {ns}")
@@ -170,25 +172,26 @@ def sample(uml, place, kind, size, way, cpus, msec):
     return result
 
 
-def boot(kernel, initrd, cpus, rounds, msec, regex):
+def boot(args, cpus):
     """All rows with the two threads on these CPUs."""
     two = cpus[0] != cpus[1]
     say(f"booting for {'two CPUs' if two else 'one CPU'}")
-    uml = Uml(kernel, initrd, two)
-    set_up(uml)
+    uml = Uml(args.kernel, args.initrd, two)
+    set_up(uml, args.ring_size)
     table = [{"cpus": len(set(cpus)), "place": p, "kind": k, "size": s, "ways": w, "rounds": []}
-             for p, k, s, w in rows(regex)]
+             for p, k, s, w in rows(args.only)]
     for row in table:  # a reader has to have been there before the ring is used
         for way in row["ways"]:
             if way.startswith("paired"):
                 name = "paired" + ("-veth" if row["place"] == "containers" else "")
                 uml.run(f"rr {name} 1 {cpus[0]} {cpus[1]} 0 1")
-    for number in range(rounds):
-        say(f"round {number + 1} of {rounds}")
+    for number in range(args.rounds):
+        say(f"round {number + 1} of {args.rounds}")
         for row in table:
             for _ in range(3):
                 c2c = int(uml.run("c2c"))
-                samples = {w: sample(uml, row["place"], row["kind"], row["size"], w, cpus, msec) for w in row["ways"]}
+                samples = {w: sample(uml, row["place"], row["kind"], row["size"], w, cpus, args.msec)
+                           for w in row["ways"]}
                 contended = max(s["others"] for s in samples.values()) > CONTENDED
                 row["rounds"].append({"c2c_ns": c2c, "contended": contended, "ways": samples})
                 if not contended:
@@ -213,12 +216,21 @@ def machine():
 
 
 def main():
-    kernel, initrd, rounds, msec = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    regex = sys.argv[5] if len(sys.argv) > 5 else ""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kernel")
+    parser.add_argument("initrd")
+    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--msec", type=int, required=True)
+    parser.add_argument("--ring-size", type=int, required=True)
+    parser.add_argument("--only", default="", help="a regular expression over the rows")
+    args = parser.parse_args()
     table = []
+    if not list(rows(args.only)):
+        sys.exit(f"measure: no row matches {args.only!r}")
     for cpus in ((0, 0), (0, 1)):
-        table += boot(kernel, initrd, cpus, rounds, msec, regex)
-    json.dump({"machine": machine(), "msec": msec, "poll_usec": POLL, "rows": table}, sys.stdout, indent=1)
+        table += boot(args, cpus)
+    json.dump({"machine": machine(), "msec": args.msec, "poll_usec": POLL, "ring_size": args.ring_size,
+               "rows": table}, sys.stdout, indent=1)
 
 
 main()

@@ -30,7 +30,7 @@
 #define MAX_SIZE	65536
 #define READ_SIZE	65536	/* what a stream's reader asks for */
 #define RING_SIZE	65536	/* of the bare ring: what the module's has by default */
-#define C2C_ROUNDS	20000
+#define C2C_NSEC	(5 * NSEC_PER_MSEC)
 
 static struct conn conns[MAX_CONNS];	/* all below: written by one "run" at a time */
 static unsigned int nr_conns;
@@ -230,43 +230,48 @@ static int measure(struct job *j, const unsigned int *cpus)
 	return err;
 }
 
-/* A cache line that two CPUs write in turn. */
+/* A cache line that two CPUs write in turn: even is the client's, odd the server's. */
 struct ball {
 	u32 turn ____cacheline_aligned;
+	bool over;		/* by the client, before its last toss */
+	u64 tosses;		/* both ways, in nsec; the client's */
 	u64 nsec;
 	struct completion done[2];
 };
 
-static void toss(struct ball *b, u32 mine)
-{
-	for (; mine < 2 * C2C_ROUNDS; mine += 2) {
-		while (smp_load_acquire(&b->turn) != mine)
-			cpu_relax();
-		smp_store_release(&b->turn, mine + 1);
-	}
-}
-
+/* By time, not by number: a toss takes as long as the host keeps one of the CPUs. */
 static int ball_client(void *arg)
 {
 	struct ball *b = arg;
-	u64 start;
+	u64 start = 0;
+	u32 n;
 
-	toss(b, 0);	/* the first time, the other thread may still be starting */
-	while (smp_load_acquire(&b->turn) != 2 * C2C_ROUNDS)
-		cpu_relax();
-	start = ktime_get_ns();
-	smp_store_release(&b->turn, 0);
-	toss(b, 0);
-	b->nsec = ktime_get_ns() - start;
+	for (n = 0; !b->over; n += 2) {
+		while (smp_load_acquire(&b->turn) != n)
+			cpu_relax();
+		if (n == 2)	/* both threads are there */
+			start = ktime_get_ns();
+		if (n > 2 && !(n & 63)) {
+			b->tosses = n - 2;
+			b->nsec = ktime_get_ns() - start;
+			if (b->nsec >= C2C_NSEC)
+				WRITE_ONCE(b->over, true);
+		}
+		smp_store_release(&b->turn, n + 1);
+	}
 	kthread_complete_and_exit(&b->done[0], 0);
 }
 
 static int ball_server(void *arg)
 {
 	struct ball *b = arg;
+	u32 turn;
 
-	toss(b, 1);
-	toss(b, 1);
+	do {
+		while (!((turn = smp_load_acquire(&b->turn)) & 1))
+			cpu_relax();
+		smp_store_release(&b->turn, turn + 1);
+	} while (!READ_ONCE(b->over));
 	kthread_complete_and_exit(&b->done[1], 0);
 }
 
@@ -279,9 +284,10 @@ static int measure_c2c(void)
 	if (num_online_cpus() < 2)
 		return -ENODEV;
 	b.turn = 0;
+	b.over = false;
 	err = run_threads(ball_client, ball_server, &b, b.done, cpus);
 	if (!err)
-		snprintf(answer, sizeof(answer), "%llu", b.nsec / (2 * C2C_ROUNDS));
+		snprintf(answer, sizeof(answer), "%llu", b.nsec / b.tosses);
 	return err;
 }
 
