@@ -112,7 +112,7 @@ def main():
            "TCP ratios are medians of the rounds' ratios, to the better of TCP and TCP_NODELAY. 'by ring' is the least share in any sample.",
            f"A cache line took {statistics.median(c2c):.0f} ns between the CPUs ({min(c2c)} to {max(c2c)}). Others had "
            f"{statistics.mean(others):.1%} of a CPU of ours; {dropped} of {len(rounds)} rounds of a row were disturbed"
-           + (" and dropped (in rows marked * too few remained)." if dropped else ".")]
+           + (", and those are dropped, but in rows marked * too few remained." if dropped else ".")]
     for cpus in (1, 2):
         for place in dict.fromkeys(r.row["place"] for r in rows):
             some = [r for r in rows if r.row["cpus"] == cpus and r.row["place"] == place]
