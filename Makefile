@@ -60,6 +60,9 @@ bench:	## the speed tables, in VMs: pairs, sockmap sockets, proxies
 	@bench/psock $(ARGS)
 	@bench/sosplice $(ARGS)
 
+bench-native:	## the same at native speed, in User Mode Linux: TCP, AF_UNIX, a bare ring, pairs
+	@bench/uml/run $(ARGS)
+
 # Root installs what the user has built: nothing is compiled but by DKMS.
 install:	## install the command line, man pages, completions, unit and the module's source for DKMS
 	@[ -x $(CLI) ] || { echo "nothing is built yet: run 'make' first" >&2; exit 1; }
@@ -101,4 +104,4 @@ clean:	## remove what was built, but keep what was downloaded
 distclean: clean	## remove the downloads too
 	rm -rf build
 
-.PHONY: all help deps cli module modules test test-full test-debug check demo bench install uninstall deb clean distclean
+.PHONY: all help deps cli module modules test test-full test-debug check demo bench bench-native install uninstall deb clean distclean

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/err.h>
+#include <linux/in.h>
+#include <linux/inet.h>
+#include <linux/sched/clock.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/stat.h>
+#include <linux/slab.h>
+#include <linux/un.h>
+#include <net/sock.h>
+#include <net/tcp.h>
+
+#include "chan.h"
+#include "transport.h"
+
+static struct socket *listener;
+static struct sockaddr_in listens_at;
+
+int transport_listen(const char *addr)
+{
+	int err;
+
+	if (listener)
+		sock_release(listener);
+	listener = NULL;
+	listens_at = (struct sockaddr_in){
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = in_aton(addr),
+	};
+	/* An application's, not the kernel's own: those are never paired. */
+	err = sock_create(AF_INET, SOCK_STREAM, IPPROTO_TCP, &listener);
+	if (err)
+		return err;
+	err = kernel_bind(listener, (struct sockaddr_unsized *)&listens_at, sizeof(listens_at));
+	if (!err)
+		err = kernel_listen(listener, 8);
+	if (!err)
+		err = kernel_getsockname(listener, (struct sockaddr *)&listens_at);
+	return min(err, 0);
+}
+
+int transport_open_tcp(struct conn *c)
+{
+	int err;
+
+	if (!listener)
+		return -ENOTCONN;
+	err = sock_create(AF_INET, SOCK_STREAM, IPPROTO_TCP, &c->end[0].sock);
+	if (err)
+		return err;
+	err = kernel_connect(c->end[0].sock, (struct sockaddr_unsized *)&listens_at,
+			     sizeof(listens_at), 0);
+	if (!err)
+		err = kernel_accept(listener, &c->end[1].sock, 0);
+	c->is_tcp = true;
+	return err;
+}
+
+int transport_open_unix(struct conn *c)
+{
+	int err;
+
+	err = sock_create(AF_UNIX, SOCK_STREAM, 0, &c->end[0].sock);
+	if (!err)
+		err = sock_create(AF_UNIX, SOCK_STREAM, 0, &c->end[1].sock);
+	if (!err)
+		err = c->end[0].sock->ops->socketpair(c->end[0].sock, c->end[1].sock);
+	return err;
+}
+
+static struct bare_ring *bare_new(u32 size)
+{
+	struct bare_ring *b = kzalloc(sizeof(*b), GFP_KERNEL);
+	u32 i, n = size / PAGE_SIZE;
+	void **pages;
+
+	if (!b)
+		return NULL;
+	pages = kcalloc(n, sizeof(*pages), GFP_KERNEL);
+	if (!pages)
+		return NULL;	/* the boot ends with the bench: nothing is given back */
+	for (i = 0; i < n; i++) {
+		pages[i] = (void *)__get_free_page(GFP_KERNEL);
+		if (!pages[i])
+			return NULL;
+	}
+	ring_init(&b->ring, size);
+	ring_set_pages(&b->ring, pages);
+	init_waitqueue_head(&b->readers);
+	init_waitqueue_head(&b->writers);
+	return b;
+}
+
+int transport_open_ring(struct conn *c, u32 size)
+{
+	struct bare_ring *there = bare_new(size), *back = bare_new(size);
+
+	if (!there || !back)
+		return -ENOMEM;
+	c->end[0].out = there;
+	c->end[0].in = back;
+	c->end[1].out = back;
+	c->end[1].in = there;
+	return 0;
+}
+
+int transport_set(struct conn *c, unsigned int poll_usec, bool nodelay)
+{
+	int i, err = 0, poll = poll_usec, on = nodelay;
+
+	for (i = 0; i < 2 && !err; i++) {
+		struct socket *sock = c->end[i].sock;
+
+		c->end[i].poll_usec = poll_usec;
+		if (!c->is_tcp)
+			continue;
+		err = sock_setsockopt(sock, SOL_SOCKET, SO_BUSY_POLL,
+				      KERNEL_SOCKPTR(&poll), sizeof(poll));
+		if (!err)
+			err = sock->ops->setsockopt(sock, SOL_TCP, TCP_NODELAY,
+						    KERNEL_SOCKPTR(&on), sizeof(on));
+	}
+	return err;
+}
+
+static void bare_send(struct bare_ring *b, char *buf, u32 len)
+{
+	while (len) {
+		u32 n = min(len, ring_space(&b->ring, len)), done = 0;
+
+		if (!n) {
+			wait_event_interruptible(b->writers,
+						 ring_len(&b->ring) <= b->ring.size / 2);
+			continue;
+		}
+		while (done < n) {
+			u32 seg;
+			void *p = ring_write_seg(&b->ring, done, &seg);
+
+			seg = min(seg, n - done);
+			memcpy(p, buf + done, seg);
+			done += seg;
+		}
+		ring_publish(&b->ring, n);
+		if (wq_has_sleeper(&b->readers))
+			wake_up_interruptible(&b->readers);
+		buf += n;
+		len -= n;
+	}
+}
+
+/* As the module does for SO_BUSY_POLL. */
+static bool bare_spin(struct bare_ring *b, unsigned int usec)
+{
+	u64 end;
+
+	if (!usec)
+		return false;
+	end = local_clock() + usec * NSEC_PER_USEC;
+	do {
+		if (ring_len(&b->ring))
+			return true;
+		cpu_relax();
+	} while (single_task_running() && !need_resched() && local_clock() < end);
+	return false;
+}
+
+static ssize_t bare_recv(struct bare_ring *b, char *buf, u32 len, unsigned int poll_usec)
+{
+	u32 n, done = 0;
+
+	while (!(n = min(len, ring_used(&b->ring, len)))) {
+		if (!bare_spin(b, poll_usec))
+			wait_event_interruptible(b->readers, ring_len(&b->ring));
+	}
+	while (done < n) {
+		u32 seg;
+		void *p = ring_read_seg(&b->ring, done, &seg);
+
+		seg = min(seg, n - done);
+		memcpy(buf + done, p, seg);
+		done += seg;
+	}
+	ring_consume(&b->ring, n);
+	if (wq_has_sleeper(&b->writers) && ring_len(&b->ring) <= b->ring.size / 2)
+		wake_up_interruptible(&b->writers);
+	return n;
+}
+
+int transport_send(struct end *e, void *buf, size_t len)
+{
+	struct msghdr msg = { .msg_flags = MSG_NOSIGNAL };
+	size_t done = 0;
+
+	if (!e->sock) {
+		bare_send(e->out, buf, len);
+		return 0;
+	}
+	while (done < len) {
+		struct kvec vec = { .iov_base = buf + done, .iov_len = len - done };
+		int n = kernel_sendmsg(e->sock, &msg, &vec, 1, vec.iov_len);
+
+		if (n <= 0)
+			return n ? n : -EPIPE;
+		done += n;
+	}
+	return 0;
+}
+
+ssize_t transport_recv(struct end *e, void *buf, size_t len)
+{
+	struct kvec vec = { .iov_base = buf, .iov_len = len };
+	struct msghdr msg = {};
+	int n;
+
+	if (!e->sock)
+		return bare_recv(e->in, buf, len, e->poll_usec);
+	n = kernel_recvmsg(e->sock, &msg, &vec, 1, len, 0);
+	return n ? n : -EPIPE;
+}
+
+u64 transport_ring_bytes(const struct conn *c)
+{
+	u64 bytes = 0;
+	int i;
+
+	if (!c->is_tcp)
+		return 0;
+	for (i = 0; i < 2; i++) {
+		struct sock *sk = c->end[i].sock->sk;
+		const struct inet_connection_sock *icsk = inet_csk(sk);
+
+		lock_sock(sk);
+		if (icsk->icsk_ulp_ops && !strcmp(icsk->icsk_ulp_ops->name, "socksplice")) {
+			const struct socksplice_chan *chan =
+				(__force void *)rcu_access_pointer(icsk->icsk_ulp_data);
+
+			bytes += chan->ring_bytes;
+		}
+		release_sock(sk);
+	}
+	return bytes;
+}

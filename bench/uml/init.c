@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * PID 1 of bench/uml/run's kernel: does what the host says, a line at a time on the
+ * console, and answers each with one line that begins with "=" (and has the answer)
+ * or "!" (and says what failed).
+ *
+ *	param MODULE NAME VALUE...	writes a module's parameter; answers with it
+ *	ns [NAME]			goes into a network namespace of "ip netns", or back
+ *	ip ARGUMENT...			the host's ip(8), with the host's file system,
+ *					read-only, as root
+ *	kmsg				answers with the number of faults in the kernel
+ *					log, each printed before as a line "# ..."
+ *	off				ends
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+static int first_ns = -1;
+
+static int failed(const char *what)
+{
+	printf("! %s: %s\n", what, strerror(errno));
+	return -1;
+}
+
+static int load(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 || syscall(SYS_finit_module, fd, "", 0))
+		return failed(path);
+	close(fd);
+	return 0;
+}
+
+static void param(char *args)
+{
+	char *module = strtok(args, " "), *name = strtok(NULL, " "), *value = strtok(NULL, "");
+	char path[256], answer[4096];
+	ssize_t n;
+	int fd;
+
+	if (!module || !name || !value) {
+		printf("! param wants a module, a name and a value\n");
+		return;
+	}
+	snprintf(path, sizeof(path), "/sys/module/%s/parameters/%s", module, name);
+	fd = open(path, O_RDWR);
+	if (fd < 0 || write(fd, value, strlen(value)) < 0) {
+		failed(path);
+	} else {
+		n = pread(fd, answer, sizeof(answer) - 1, 0);
+		answer[n > 0 ? n : 0] = '\0';
+		printf("= %s%s", answer, strchr(answer, '\n') ? "" : "\n");
+	}
+	if (fd >= 0)
+		close(fd);
+}
+
+static void host_ip(char *args)
+{
+	char *argv[32] = { "ip" };
+	int n = 1, status;
+
+	for (char *a = strtok(args, " "); a && n < 31; a = strtok(NULL, " "))
+		argv[n++] = a;
+	if (!fork()) {
+		if (!chroot("/host") && !chdir("/"))
+			execv("/bin/ip", argv);
+		_exit(127);
+	}
+	wait(&status);
+	printf("%s ip: status %d\n", status ? "!" : "=", status);
+}
+
+static void ns_enter(const char *name)
+{
+	char path[256];
+	int fd = first_ns;
+
+	snprintf(path, sizeof(path), "/host/run/netns/%s", name);
+	if (*name)
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || setns(fd, CLONE_NEWNET))
+		failed(path);
+	else
+		printf("=\n");
+	if (fd >= 0 && fd != first_ns)
+		close(fd);
+}
+
+static void kmsg(void)
+{
+	static const char *const faults[] = {
+		"WARNING:", "BUG:", "Oops", "Call Trace", "INFO: task", "detected stall",
+	};
+	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK), found = 0;
+	char line[8192];
+	ssize_t n;
+
+	while (fd >= 0 && ((n = read(fd, line, sizeof(line) - 1)) > 0 || errno == EPIPE)) {
+		if (n <= 0)
+			continue;
+		line[n] = '\0';
+		for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
+			if (strstr(line, faults[i])) {
+				found++;
+				printf("# %.*s\n", (int)strcspn(line, "\n"), line);
+				break;
+			}
+		}
+	}
+	if (fd >= 0)
+		close(fd);
+	printf("= %d\n", found);
+}
+
+static void obey(char *line)
+{
+	char *word = strsep(&line, " ");
+
+	if (!line)
+		line = "";
+	if (!strcmp(word, "param"))
+		param(line);
+	else if (!strcmp(word, "ip"))
+		host_ip(line);
+	else if (!strcmp(word, "ns"))
+		ns_enter(line);
+	else if (!strcmp(word, "kmsg"))
+		kmsg();
+	else
+		printf("! no such command: %s\n", word);
+}
+
+int main(void)
+{
+	char line[1024];
+	struct termios t;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (!tcgetattr(0, &t)) {	/* no echo, no carriage returns */
+		cfmakeraw(&t);
+		t.c_lflag |= ICANON;
+		tcsetattr(0, TCSANOW, &t);
+	}
+	mkdir("/proc", 0755);
+	mkdir("/sys", 0755);
+	mkdir("/dev", 0755);
+	mkdir("/host", 0755);
+	mount("proc", "/proc", "proc", 0, NULL);
+	mount("sysfs", "/sys", "sysfs", 0, NULL);
+	mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
+	mount("none", "/host", "hostfs", MS_RDONLY, "/");
+	mount("proc", "/host/proc", "proc", 0, NULL);
+	mount("sysfs", "/host/sys", "sysfs", 0, NULL);
+	mount("tmpfs", "/host/run", "tmpfs", 0, NULL);
+	first_ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	if (!load("/socksplice.ko") && !load("/uml_bench.ko"))
+		printf("= ready\n");
+	while (fgets(line, sizeof(line), stdin)) {
+		line[strcspn(line, "\r\n")] = '\0';
+		if (!strcmp(line, "off"))
+			break;
+		obey(line);
+	}
+	reboot(RB_POWER_OFF);
+	return 1;
+}
