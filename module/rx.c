@@ -20,6 +20,7 @@
 #include <linux/module.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/stat.h>
 #include <linux/uio.h>
 #include <linux/wait.h>
 #include <net/busy_poll.h>
@@ -360,7 +361,9 @@ static bool rx_more(const struct sock *sk, const struct socksplice_chan *c, u32 
 	       test_bit(CHAN_RX_CLOSED, &c->flags);
 }
 
-/* Spins for the socket's SO_BUSY_POLL time, with the lock dropped. */
+/* Spins for the socket's SO_BUSY_POLL time, with the lock dropped; as long as nobody
+ * else wants this CPU, who may be the writer.
+ */
 static bool rx_spin(struct sock *sk, struct socksplice_chan *c, u32 pos)
 {
 #ifdef CONFIG_NET_RX_BUSY_POLL
@@ -376,7 +379,8 @@ static bool rx_spin(struct sock *sk, struct socksplice_chan *c, u32 pos)
 		if (hit)
 			break;
 		cpu_relax();
-	} while (!need_resched() && !signal_pending(current) && local_clock() < end);
+	} while (single_task_running() && !need_resched() &&
+		 !signal_pending(current) && local_clock() < end);
 	lock_sock(sk);
 	if (hit)
 		socksplice_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);

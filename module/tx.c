@@ -17,6 +17,7 @@
 #include <linux/module.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/stat.h>
 #include <linux/uio.h>
 #include <linux/wait.h>
 #include <net/tcp.h>
@@ -213,7 +214,8 @@ static bool tx_space_or_end(struct sock *sk, struct socksplice_chan *c,
 
 /* The reader usually runs, on another CPU, and half a ring is a matter of
  * microseconds: look for that long before sleeping, as a mutex does for its
- * owner. With the lock dropped.
+ * owner. Not while another task wants this CPU: it may be the reader. With the lock
+ * dropped.
  */
 static bool tx_spin_space(struct sock *sk, struct socksplice_chan *c,
 			  struct socksplice_chan *peer)
@@ -225,7 +227,8 @@ static bool tx_spin_space(struct sock *sk, struct socksplice_chan *c,
 		return false;
 	release_sock(sk);
 	end = local_clock() + SPIN_WAIT;
-	while (!need_resched() && !signal_pending(current) && local_clock() < end) {
+	while (single_task_running() && !need_resched() &&
+	       !signal_pending(current) && local_clock() < end) {
 		space = tx_space_or_end(sk, c, peer);
 		if (space)
 			break;
