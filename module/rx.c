@@ -111,7 +111,6 @@ void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n)
 	sock_owned_by_me(sk);
 	ring_consume(&peer->ring, n);
 	WRITE_ONCE(peer->progress, peer->progress + n);
-	sk_peek_offset_bwd(sk, n);
 	/* The tail before the look at the wish: pairs with tx_wait_space(). */
 	smp_mb();
 	if (READ_ONCE(peer->want_space) && ring_len(&peer->ring) <= peer->ring.size / 2)
@@ -150,6 +149,7 @@ static ssize_t take_ring(struct sock *sk, struct socksplice_chan *c,
 	if (!(flags & MSG_TRUNC) && copy_ring(r, msg, 0, n))
 		return -EFAULT;
 	socksplice_rx_consume(sk, c, n);
+	sk_peek_offset_bwd(sk, n);	/* splice(2) leaves it alone, on TCP too */
 	return n;
 }
 
@@ -280,8 +280,8 @@ static ssize_t take_tcp(struct sock *sk, struct socksplice_chan *c, struct rx_tu
 	return n;
 }
 
-/* Copies from TCP's queue without taking, from sequence number @seq on. Steps
- * over the urgent mark if nothing was @copied before, else stops there: -ENODATA.
+/* Copies from TCP's queue without taking, from sequence number @seq on. Stops at the
+ * urgent mark, or begins at it if nothing was @copied before: -ENODATA.
  */
 static ssize_t peek_tcp(struct sock *sk, struct msghdr *msg, u32 seq, u32 len,
 			int flags, bool copied)
@@ -298,16 +298,10 @@ static ssize_t peek_tcp(struct sock *sk, struct msghdr *msg, u32 seq, u32 len,
 			u32 urg = tp->urg_seq - seq;
 
 			if (unlikely(tp->urg_data) && urg < n) {
-				if (urg) {
+				if (urg)
 					n = urg;
-				} else if (copied || done) {
+				else if (copied || done)
 					return done ? done : -ENODATA;
-				} else if (!sock_flag(sk, SOCK_URGINLINE)) {
-					seq++;
-					off++;
-					len--;
-					continue;
-				}
 			}
 			if (!(flags & MSG_TRUNC) &&
 			    skb_copy_datagram_msg(skb, off, msg, n))
@@ -320,34 +314,48 @@ static ssize_t peek_tcp(struct sock *sk, struct msghdr *msg, u32 seq, u32 len,
 	return done;
 }
 
-/* MSG_PEEK: copies from the stream's byte @pos on, over all three parts. */
+/* True if the stream's byte @pos is the urgent mark and not read in line. */
+static bool is_hole(const struct sock *sk, const struct rx_look *l, u32 pos)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 urg = tp->urg_seq - tp->copied_seq;
+
+	if (likely(!tp->urg_data) || sock_flag(sk, SOCK_URGINLINE) || urg >= l->tcp + l->after)
+		return false;
+	return pos == (urg < l->tcp ? urg : urg + l->ring);
+}
+
+/* MSG_PEEK: copies from the stream's byte *@pos on, over all three parts. Before
+ * anything is @copied it steps over the urgent mark, and *@pos with it.
+ */
 static ssize_t peek(struct sock *sk, struct socksplice_chan *c, struct msghdr *msg,
-		    u32 pos, size_t len, int flags, bool copied)
+		    u32 *pos, size_t len, int flags, bool copied)
 {
 	const struct ring *r = &socksplice_chan_peer(c)->ring;
 	u32 seq = tcp_sk(sk)->copied_seq;
 	struct rx_look l;
-	ssize_t n;
-	u32 take;
+	u32 at, take;
 
 	rx_look(sk, c, &l);
-	if (pos < l.tcp) {
-		take = min_t(size_t, len, l.tcp - pos);
-		return peek_tcp(sk, msg, seq + pos, take, flags, copied);
+	if (!copied && is_hole(sk, &l, *pos))
+		++*pos;
+	at = *pos;
+	if (at < l.tcp) {
+		take = min_t(size_t, len, l.tcp - at);
+		return peek_tcp(sk, msg, seq + at, take, flags, copied);
 	}
-	pos -= l.tcp;
-	if (pos < l.ring) {
-		take = min_t(size_t, len, l.ring - pos);
-		if (!(flags & MSG_TRUNC) && copy_ring(r, msg, pos, take))
+	at -= l.tcp;
+	if (at < l.ring) {
+		take = min_t(size_t, len, l.ring - at);
+		if (!(flags & MSG_TRUNC) && copy_ring(r, msg, at, take))
 			return -EFAULT;
 		return take;
 	}
-	pos -= l.ring;
-	if (pos >= l.after)
+	at -= l.ring;
+	if (at >= l.after)
 		return 0;
-	take = min_t(size_t, len, l.after - pos);
-	n = peek_tcp(sk, msg, seq + l.tcp + pos, take, flags, copied);
-	return n;
+	take = min_t(size_t, len, l.after - at);
+	return peek_tcp(sk, msg, seq + l.tcp + at, take, flags, copied);
 }
 
 static bool rx_more(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
@@ -443,7 +451,7 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 	struct socksplice_chan *c = socksplice_rx_turn_wait(sk);
 	const int target = sock_rcvlowat(sk, flags & MSG_WAITALL, len);
 	long timeo = sock_rcvtimeo(sk, flags & MSG_DONTWAIT);
-	u32 peek_off = max(sk_peek_offset(sk, flags), 0);
+	u32 peek_pos = max(sk_peek_offset(sk, flags), 0);
 	const int disconnects = sk->sk_disconnects;
 	ssize_t copied = 0, n;
 	struct rx_look l;
@@ -455,11 +463,13 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 
 		rx_look(sk, c, &l);
 		if (flags & MSG_PEEK) {
-			n = peek(sk, c, msg, peek_off + copied, len - copied, flags, copied);
-			if (n > 0)
-				sk_peek_offset_fwd(sk, n);
-			else if (n == -ENODATA)
+			n = peek(sk, c, msg, &peek_pos, len - copied, flags, copied);
+			if (n == -ENODATA)
 				break;
+			if (n > 0) {
+				sk_peek_offset_fwd(sk, n);
+				peek_pos += n;
+			}
 		} else if (l.tcp) {
 			if (copied && at_urgent_mark(sk))
 				break;
