@@ -531,12 +531,12 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 	return copied;
 }
 
-static void put_inq(struct sock *sk, struct msghdr *msg, int inq)
+static void put_inq(struct sock *sk, struct msghdr *msg, int inq, bool control)
 {
 	if (!inq && sock_flag(sk, SOCK_DONE))
 		inq = 1;	/* as tcp_inq_hint(): read on, for the end of file */
 	msg->msg_inq = inq;
-	if (tcp_sk(sk)->recvmsg_inq)
+	if (control)
 		put_cmsg(msg, SOL_TCP, TCP_CM_INQ, sizeof(inq), &inq);
 }
 
@@ -591,6 +591,7 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 		.controllen = msg->msg_controllen,
 	};
 	struct socksplice_chan *c;
+	bool inq_control = false;
 	ssize_t ret = -ENOTSUPP;
 	int inq = -1;
 
@@ -603,12 +604,14 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	lock_sock(sk);
 	c = rx_chan(sk);
 	if (c && !tcp_sk(sk)->repair) {
+		/* As on TCP, what was asked for when the call began. */
+		inq_control = tcp_sk(sk)->recvmsg_inq;
 		socksplice_rx_mark_ready(sk, c);
 		ret = rx_locked(sk, &turn, msg, len, flags);
 		socksplice_rx_turn_end(&turn);
 		c = rx_chan(sk);
-		if (ret >= 0 && c && (tcp_sk(sk)->recvmsg_inq || msg->msg_get_inq))
-			inq = socksplice_rx_available(sk, c);
+		if (ret >= 0 && (inq_control || msg->msg_get_inq))
+			inq = c ? socksplice_rx_available(sk, c) : tcp_inq(sk);
 	} else {
 		c = socksplice_chan_get(sk);
 		if (c)
@@ -616,7 +619,7 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	}
 	release_sock(sk);
 	if (inq >= 0)
-		put_inq(sk, msg, inq);
+		put_inq(sk, msg, inq, inq_control);
 	if (ret == -ENOTSUPP)
 		ret = recvmsg_pass(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 leave:
