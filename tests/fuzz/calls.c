@@ -39,6 +39,7 @@ static void on_signal(int sig)
 void calls_init(void)
 {
 	struct sigaction sa = { .sa_handler = on_signal };
+	sigset_t async;
 
 	area = mmap(NULL, sizeof(*area), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (area == MAP_FAILED)
@@ -49,6 +50,12 @@ void calls_init(void)
 	sa.sa_flags = SA_RESTART;
 	sigaction(SIGUSR2, &sa, NULL);
 	sigaction(SIGPIPE, &sa, NULL);
+	/* These are asked for, by any thread. */
+	sigemptyset(&async);
+	sigaddset(&async, SIGURG);
+	sigaddset(&async, SIGRTMIN);
+	sigaddset(&async, SIGRTMIN + 1);
+	sigprocmask(SIG_BLOCK, &async, NULL);
 }
 
 unsigned char *send_area(void)

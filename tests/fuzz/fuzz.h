@@ -39,7 +39,7 @@ enum what {
 	RECV, RECV_TIMED, RECV_OOB, RECV_ERRQUEUE, RECV_BAD,
 	STREAM, FILL, TWO_WRITERS, TWO_READERS,
 	WAIT_READY, SIGNAL, LOOK, EPOLL_ADD, EPOLL_WAIT,
-	OPTION, LOWAT, PEEK_OFF, NONBLOCK, ODD_CALL,
+	OPTION, LOWAT, PEEK_OFF, NONBLOCK, ASYNC, ODD_CALL,
 	SHUT, CLOSE, ABORT, DISCONNECT, DUP, PASS, DROP,
 	WHAT_MAX,
 };
@@ -71,6 +71,8 @@ struct program {
 	int family;		/* 4, 6, 46 */
 	bool swap;		/* end 0 is the accepted one */
 	bool cold;		/* no warm-up: the first bytes go by TCP */
+	int early;		/* bytes that the client sends before the accept; cold then */
+	bool defer;		/* with TCP_DEFER_ACCEPT */
 	bool big;		/* large buffers */
 	int count;
 	struct op op[OPS_MAX];
@@ -97,6 +99,7 @@ struct side {
 	bool nonblock;
 	bool condemned;		/* a reset is on its way to it */
 	bool disconnected;
+	bool async;		/* SIGRTMIN + end says that something can be done */
 	bool asleep;		/* a thread sleeps in: */
 	struct call call;
 	struct op waits_in;

@@ -5,6 +5,7 @@
  */
 #include "fuzz.h"
 
+#include <time.h>
 #include <sys/epoll.h>
 #include <linux/errqueue.h>
 
@@ -373,6 +374,7 @@ static void op_stream(const struct op *op)
 static void op_fill(const struct op *op)
 {
 	struct side *s = &side[op->end], *peer = &side[other(op->end)];
+	struct timeval tv = { .tv_usec = TIMED_MS * 1000 }, none = { };
 	struct pollfd p = { .fd = s->fd, .events = POLLOUT };
 	uint64_t out = 0, in = 0;
 
@@ -380,6 +382,10 @@ static void op_fill(const struct op *op)
 		return;
 	send_until_eagain(s->fd, &out, 64 * MIB);
 	say("  writable %d", poll(&p, 1, 0));
+	MUST(setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)));
+	fill(send_area(), KIB, out);
+	say_result(send(s->fd, send_area(), KIB, 0));
+	MUST(setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof(none)));
 	say("  read back %d", recv_pattern(peer->fd, out, &in) == (long)out);
 	say("  writable %d", poll(&p, 1, -1));
 }
@@ -571,25 +577,18 @@ static void op_option(const struct op *op)
 	say("  now %d", get_int(s->fd, options[i].level, options[i].name));
 }
 
-/* Forgets the edges so far. */
-static void epoll_forget(struct side *s)
-{
-	struct epoll_event ev;
-
-	if (s->epoll)
-		epoll_wait(s->epoll, &ev, 1, 0);
-}
-
 static void op_lowat(const struct op *op)
 {
 	struct side *s = &side[op->end];
+	struct epoll_event ev;
 
 	if (s->asleep)
 		return left_out("a thread sleeps");
 	say_result(setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &op->n, sizeof(op->n)));
 	s->lowat = op->n;
 	/* Bytes in a ring are announced at the next arrival only. */
-	epoll_forget(s);
+	if (s->epoll)
+		epoll_wait(s->epoll, &ev, 1, 0);
 }
 
 static void op_peek_off(const struct op *op)
@@ -609,6 +608,40 @@ static void op_nonblock(const struct op *op)
 		return left_out("a thread sleeps");
 	s->nonblock = op->how % 2;
 	nonblock(s->fd, s->nonblock);
+}
+
+/* How many signals there were is the kernel's choice, whether there was one is not. */
+static bool signalled(int sig)
+{
+	const struct timespec now = { };
+	bool any = false;
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, sig);
+	while (sigtimedwait(&set, NULL, &now) == sig)
+		any = true;
+	return any;
+}
+
+static void op_async(const struct op *op)
+{
+	struct side *s = &side[op->end];
+	int fl;
+
+	if (s->asleep)
+		return left_out("a thread sleeps");
+	if (s->async) {
+		say("  ready %d, urgent %d", signalled(SIGRTMIN + op->end), signalled(SIGURG));
+		if (op->how % 4)
+			return;
+	}
+	s->async = !s->async;
+	fl = MUST(fcntl(s->fd, F_GETFL));
+	MUST(fcntl(s->fd, F_SETOWN, s->async ? getpid() : 0));
+	MUST(fcntl(s->fd, F_SETSIG, SIGRTMIN + op->end));
+	MUST(fcntl(s->fd, F_SETFL, s->async ? fl | O_ASYNC : fl & ~O_ASYNC));
+	say("  %s", s->async ? "on" : "off");
 }
 
 static void op_odd_call(const struct op *op)
@@ -785,6 +818,8 @@ void op_play(const struct op *op)
 		return op_peek_off(op);
 	case NONBLOCK:
 		return op_nonblock(op);
+	case ASYNC:
+		return op_async(op);
 	case ODD_CALL:
 		return op_odd_call(op);
 	case SHUT:

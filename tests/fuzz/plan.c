@@ -42,6 +42,7 @@ static const struct {
 	[LOWAT] = { "SO_RCVLOWAT", 12 },
 	[PEEK_OFF] = { "SO_PEEK_OFF", 10 },
 	[NONBLOCK] = { "O_NONBLOCK", 8 },
+	[ASYNC] = { "O_ASYNC and its signals", 20 },
 	[ODD_CALL] = { "odd call", 6 },
 	[SHUT] = { "shutdown", 18 },
 	[CLOSE] = { "close", 9 },
@@ -138,6 +139,10 @@ void plan(struct program *p, uint64_t seed)
 	p->swap = pick(2);
 	p->cold = !pick(4);
 	p->big = !pick(3);
+	if (p->cold && pick(2)) {
+		p->early = 1 + pick(3000);
+		p->defer = pick(2);
+	}
 	p->count = OPS_MIN + pick(OPS_MAX - OPS_MIN);
 	for (int i = 0; i < p->count; i++)
 		p->op[i] = make_op(p);
@@ -188,9 +193,9 @@ void program_print(const struct program *p)
 {
 	char text[100];
 
-	printf("#   IPv%d, A is the %s end, %s start, %s buffers\n", p->family,
-	       p->swap ? "accepted" : "connecting", p->cold ? "cold" : "warm",
-	       p->big ? "big" : "default");
+	printf("#   IPv%d, A is the %s end, %s start, %s buffers, %d bytes before the accept%s\n",
+	       p->family, p->swap ? "accepted" : "connecting", p->cold ? "cold" : "warm",
+	       p->big ? "big" : "default", p->early, p->defer ? ", which is deferred" : "");
 	for (int i = 0; i < p->count; i++) {
 		op_text(&p->op[i], text, sizeof(text));
 		printf("#   %2d. %s\n", i + 1, text);

@@ -148,9 +148,9 @@ static void say_rest(void)
 	say("%s", text);
 }
 
-static void after_op(void)
+static void after_op(const char *text)
 {
-	where("%.200s: waiting until all has arrived", sh->where);
+	where("%s: waiting until all has arrived", text);
 	settle();
 	for (int i = 0; i < 2; i++) {
 		if (side[i].asleep && wait_is_over(&side[i]))
@@ -170,6 +170,33 @@ static void prep(int fd, bool listener)
 		prep_big_buffers(fd, listener);
 }
 
+static void prep_deferred(int fd, bool listener)
+{
+	int sec = 5;
+
+	prep(fd, listener);
+	if (listener)
+		MUST(setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &sec, sizeof(sec)));
+}
+
+/* A connection with bytes that came before its accept. */
+static void open_early(const struct program *p)
+{
+	int l = listener_open(p->defer ? prep_deferred : prep, 8), c = side_socket(false, 0);
+	struct sockaddr_storage ss;
+	uint64_t pos = 0;
+	socklen_t len;
+
+	where("connecting, with early bytes");
+	ss = listener_addr(l, &len);
+	prep(c, false);
+	MUST(connect(c, (void *)&ss, len));
+	MUST(send_pattern(c, p->early, &pos, 0));
+	conn_adopt(&conn, c, MUST(accept(l, NULL, NULL)));
+	close(l);
+	arrive(conn.server, p->early);
+}
+
 static void begin(const struct program *p)
 {
 	env.family = p->family;
@@ -177,8 +204,12 @@ static void begin(const struct program *p)
 	env.seed = p->seed;
 	big = p->big;
 	calls_init();
-	conn_open_with(&conn, prep);
+	if (p->early)
+		open_early(p);
+	else
+		conn_open_with(&conn, prep);
 	memset(side, 0, sizeof(side));
+	side[p->swap ? 0 : 1].avail = p->early;
 	side[0].fd = conn.a;
 	side[1].fd = conn.b;
 	for (int i = 0; i < 2; i++) {
@@ -236,7 +267,7 @@ void play(const void *program)
 		if (ends_pair(&p->op[i]))
 			conn_proof(&conn);
 		op_play(&p->op[i]);
-		after_op();
+		after_op(text);
 		if (*sigpipes != pipes)
 			say("  SIGPIPE %d", *sigpipes - pipes);
 		pipes = *sigpipes;

@@ -69,7 +69,13 @@ static void plainer_start(struct program *p, fails_fn fails)
 	if (p->swap)
 		try(p, &c, fails);
 	c = *p;
-	c.cold = false;
+	c.early = 0;
+	c.defer = false;
+	if (p->early)
+		try(p, &c, fails);
+	c = *p;
+	c.cold = c.defer = false;
+	c.early = 0;
 	if (p->cold)
 		try(p, &c, fails);
 	c = *p;
