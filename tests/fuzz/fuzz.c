@@ -166,8 +166,8 @@ static int fuzz(uint64_t seed, unsigned long count)
 }
 
 /* One result of the paired run is falsified: of a read of more than a byte from an end
- * that has got a FIN. That must be found, and shrunk to a send, a shutdown or close, and
- * a read.
+ * that has got a FIN. That must be found, and shrunk to at most a send, a shutdown or
+ * close, and a read.
  */
 static int self_test(uint64_t seed)
 {
@@ -183,7 +183,7 @@ static int self_test(uint64_t seed)
 		       p.count);
 		shrink(&p, fails);
 		program_print(&p);
-		if (p.count != 3) {
+		if (p.count > 3) {
 			printf("not ok fuzz/self-test: not as small as it could be\n");
 			return 1;
 		}

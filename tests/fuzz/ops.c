@@ -145,7 +145,8 @@ static void op_send_zerocopy(const struct op *op)
 	struct msghdr m = { .msg_control = control, .msg_controllen = sizeof(control) };
 	int n = send_size(op);
 
-	if (n < 1 || peer->fd < 0 || s->phase != PHASE_OPEN || sleeps_in_recv(peer))
+	/* The completion would wake the end's own sleeper, too. */
+	if (n < 1 || peer->fd < 0 || s->phase != PHASE_OPEN || sleeps_in_recv(peer) || s->asleep)
 		return left_out("not now");
 	if (!set_int(s->fd, SOL_SOCKET, SO_ZEROCOPY, 1))
 		return say_result(-1);
@@ -240,7 +241,8 @@ static void op_recv(const struct op *original)
 		have = have > off ? have - off : 0;
 	target = target_of(&op, s, flags);
 	if (!returns_at_once(&op, flags) && !s->nonblock && !at_end(s) && have < target) {
-		if (s->asleep || off >= 0 || is_woken_late(&op, s, have)) {
+		/* A call for no bytes returns whatever wakes it. */
+		if (s->asleep || off >= 0 || !wanted(&op) || is_woken_late(&op, s, have)) {
 			flags |= MSG_DONTWAIT;
 		} else {
 			op.flags = flags;
@@ -477,8 +479,7 @@ static void op_signal(const struct op *op)
 	pthread_kill(s->call.thread, restart ? SIGUSR2 : SIGUSR1);
 	while (__atomic_load_n(sigusrs, __ATOMIC_ACQUIRE) == before)
 		usleep(100);
-	/* A call for no bytes returns whatever wakes it. */
-	if (s->target && restart && !s->avail && wanted(&s->waits_in))
+	if (s->target && restart && !s->avail)
 		call_blocked(&s->call);
 	else
 		wait_end(op->end);
