@@ -112,7 +112,6 @@ void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n)
 	sock_owned_by_me(sk);
 	ring_consume(&peer->ring, n);
 	WRITE_ONCE(peer->progress, peer->progress + n);
-	sk_peek_offset_bwd(sk, n);
 	/* The tail before the look at the wish: pairs with tx_wait_space(). Also
 	 * before CHAN_RX_CLOSED, should this be the last: pairs with tx_append().
 	 */
@@ -153,6 +152,7 @@ static ssize_t take_ring(struct sock *sk, struct socksplice_chan *c,
 	if (!(flags & MSG_TRUNC) && copy_ring(r, msg, 0, n))
 		return -EFAULT;
 	socksplice_rx_consume(sk, c, n);
+	sk_peek_offset_bwd(sk, n);	/* splice(2) leaves it alone, on TCP too */
 	return n;
 }
 
@@ -283,8 +283,8 @@ static ssize_t take_tcp(struct sock *sk, struct socksplice_chan *c, struct rx_tu
 	return n;
 }
 
-/* Copies from TCP's queue without taking, from sequence number @seq on. Steps
- * over the urgent mark if nothing was @copied before, else stops there: -ENODATA.
+/* Copies from TCP's queue without taking, from sequence number @seq on. Stops at the
+ * urgent mark, or begins at it if nothing was @copied before: -ENODATA.
  */
 static ssize_t peek_tcp(struct sock *sk, struct msghdr *msg, u32 seq, u32 len,
 			int flags, bool copied)
@@ -301,16 +301,10 @@ static ssize_t peek_tcp(struct sock *sk, struct msghdr *msg, u32 seq, u32 len,
 			u32 urg = tp->urg_seq - seq;
 
 			if (unlikely(tp->urg_data) && urg < n) {
-				if (urg) {
+				if (urg)
 					n = urg;
-				} else if (copied || done) {
+				else if (copied || done)
 					return done ? done : -ENODATA;
-				} else if (!sock_flag(sk, SOCK_URGINLINE)) {
-					seq++;
-					off++;
-					len--;
-					continue;
-				}
 			}
 			if (!(flags & MSG_TRUNC) &&
 			    skb_copy_datagram_msg(skb, off, msg, n))
@@ -323,34 +317,48 @@ static ssize_t peek_tcp(struct sock *sk, struct msghdr *msg, u32 seq, u32 len,
 	return done;
 }
 
-/* MSG_PEEK: copies from the stream's byte @pos on, over all three parts. */
+/* True if the stream's byte @pos is the urgent mark and not read in line. */
+static bool is_hole(const struct sock *sk, const struct rx_look *l, u32 pos)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 urg = tp->urg_seq - tp->copied_seq;
+
+	if (likely(!tp->urg_data) || sock_flag(sk, SOCK_URGINLINE) || urg >= l->tcp + l->after)
+		return false;
+	return pos == (urg < l->tcp ? urg : urg + l->ring);
+}
+
+/* MSG_PEEK: copies from the stream's byte *@pos on, over all three parts. Before
+ * anything is @copied it steps over the urgent mark, and *@pos with it.
+ */
 static ssize_t peek(struct sock *sk, struct socksplice_chan *c, struct msghdr *msg,
-		    u32 pos, size_t len, int flags, bool copied)
+		    u32 *pos, size_t len, int flags, bool copied)
 {
 	const struct ring *r = &socksplice_chan_peer(c)->ring;
 	u32 seq = tcp_sk(sk)->copied_seq;
 	struct rx_look l;
-	ssize_t n;
-	u32 take;
+	u32 at, take;
 
 	rx_look(sk, c, &l);
-	if (pos < l.tcp) {
-		take = min_t(size_t, len, l.tcp - pos);
-		return peek_tcp(sk, msg, seq + pos, take, flags, copied);
+	if (!copied && is_hole(sk, &l, *pos))
+		++*pos;
+	at = *pos;
+	if (at < l.tcp) {
+		take = min_t(size_t, len, l.tcp - at);
+		return peek_tcp(sk, msg, seq + at, take, flags, copied);
 	}
-	pos -= l.tcp;
-	if (pos < l.ring) {
-		take = min_t(size_t, len, l.ring - pos);
-		if (!(flags & MSG_TRUNC) && copy_ring(r, msg, pos, take))
+	at -= l.tcp;
+	if (at < l.ring) {
+		take = min_t(size_t, len, l.ring - at);
+		if (!(flags & MSG_TRUNC) && copy_ring(r, msg, at, take))
 			return -EFAULT;
 		return take;
 	}
-	pos -= l.ring;
-	if (pos >= l.after)
+	at -= l.ring;
+	if (at >= l.after)
 		return 0;
-	take = min_t(size_t, len, l.after - pos);
-	n = peek_tcp(sk, msg, seq + l.tcp + pos, take, flags, copied);
-	return n;
+	take = min_t(size_t, len, l.after - at);
+	return peek_tcp(sk, msg, seq + l.tcp + at, take, flags, copied);
 }
 
 static bool rx_more(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
@@ -449,7 +457,7 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 	struct socksplice_chan *c = socksplice_rx_turn_wait(sk);
 	const int target = sock_rcvlowat(sk, flags & MSG_WAITALL, len);
 	long timeo = sock_rcvtimeo(sk, flags & MSG_DONTWAIT);
-	u32 peek_off = max(sk_peek_offset(sk, flags), 0);
+	u32 peek_pos = max(sk_peek_offset(sk, flags), 0);
 	const int disconnects = sk->sk_disconnects;
 	ssize_t copied = 0, n;
 	struct rx_look l;
@@ -466,11 +474,13 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 
 		rx_look(sk, c, &l);
 		if (flags & MSG_PEEK) {
-			n = peek(sk, c, msg, peek_off + copied, len - copied, flags, copied);
-			if (n > 0)
-				sk_peek_offset_fwd(sk, n);
-			else if (n == -ENODATA)
+			n = peek(sk, c, msg, &peek_pos, len - copied, flags, copied);
+			if (n == -ENODATA)
 				break;
+			if (n > 0) {
+				sk_peek_offset_fwd(sk, n);
+				peek_pos += n;
+			}
 		} else if (l.tcp) {
 			if (copied && at_urgent_mark(sk))
 				break;
@@ -532,12 +542,12 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 	return copied;
 }
 
-static void put_inq(struct sock *sk, struct msghdr *msg, int inq)
+static void put_inq(struct sock *sk, struct msghdr *msg, int inq, bool control)
 {
 	if (!inq && sock_flag(sk, SOCK_DONE))
 		inq = 1;	/* as tcp_inq_hint(): read on, for the end of file */
 	msg->msg_inq = inq;
-	if (tcp_sk(sk)->recvmsg_inq)
+	if (control)
 		put_cmsg(msg, SOL_TCP, TCP_CM_INQ, sizeof(inq), &inq);
 }
 
@@ -592,6 +602,7 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 		.controllen = msg->msg_controllen,
 	};
 	struct socksplice_chan *c;
+	bool inq_control = false;
 	ssize_t ret = -ENOTSUPP;
 	int inq = -1;
 
@@ -604,11 +615,13 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	lock_sock(sk);
 	c = rx_chan(sk);
 	if (c && !tcp_sk(sk)->repair) {
+		/* As on TCP, what was asked for when the call began. */
+		inq_control = tcp_sk(sk)->recvmsg_inq;
 		ret = rx_locked(sk, &turn, msg, len, flags);
 		socksplice_rx_turn_end(&turn);
 		c = rx_chan(sk);
-		if (ret >= 0 && c && (tcp_sk(sk)->recvmsg_inq || msg->msg_get_inq))
-			inq = socksplice_rx_available(sk, c);
+		if (ret >= 0 && (inq_control || msg->msg_get_inq))
+			inq = c ? socksplice_rx_available(sk, c) : tcp_inq(sk);
 	} else {
 		c = socksplice_chan_get(sk);
 		if (c)
@@ -616,7 +629,7 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	}
 	release_sock(sk);
 	if (inq >= 0)
-		put_inq(sk, msg, inq);
+		put_inq(sk, msg, inq, inq_control);
 	if (ret == -ENOTSUPP)
 		ret = recvmsg_pass(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 leave:

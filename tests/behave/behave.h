@@ -77,7 +77,7 @@ struct env {
 };
 extern struct env env;
 
-/* harness.c: the transcript and the verdict */
+/* child.c: the transcript and the verdict */
 void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void where(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -189,7 +189,7 @@ int pairs_find(uint64_t cookie_a, uint64_t cookie_b, struct pair_info *info);
 int pairs_drop(uint32_t id);			/* 0 or a negative error */
 void pairs_drop_all(void);
 
-/* harness.c, for net.c */
+/* child.c, for net.c */
 void proof_record(bool found, uint64_t ring, uint64_t tcp);
 
 extern const struct bcase io_cases[], ready_cases[], edge_cases[], wait_cases[], flags_cases[],

@@ -61,6 +61,29 @@ static void tcp_inq(void)
 	conn_end(&k);
 }
 
+/* A call that sleeps has made up its mind about TCP_INQ before. */
+static void tcp_inq_while_asleep(void)
+{
+	char b[16], control[128];
+	struct iovec iov = { b, 2 };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control };
+	struct conn k;
+	struct call c;
+
+	conn_start(&k);
+	for (int on = 1; on >= 0; on--) {
+		m.msg_controllen = sizeof(control);
+		call_start(&c, SYS_recvmsg, (long)k.b, (long)&m, 0L, 0L, 0L, 0L);
+		call_blocked(&c);
+		SAY(setsockopt(k.b, IPPROTO_TCP, TCP_INQ, &on, sizeof(on)));
+		SAY(send(k.a, "abc", 3, 0));
+		SAY(call_end(&c));
+		say("control %d", CMSG_FIRSTHDR(&m) != NULL);
+		say_inq(k.b, 1, 0);
+	}
+	conn_end(&k);
+}
+
 static void tcp_inq_across_spill(void)
 {
 	static char b[200 * KIB];
@@ -293,7 +316,8 @@ static void tx_stamps_asked_after(void)
 }
 
 const struct bcase cmsg_cases[] = {
-	CASE(tcp_inq), CASE(tcp_inq_across_spill), CASE(errqueue_empty), CASE(zerocopy),
+	CASE(tcp_inq), CASE(tcp_inq_while_asleep), CASE(tcp_inq_across_spill),
+	CASE(errqueue_empty), CASE(zerocopy),
 	CASE(zerocopy_not_asked), CASE(bad_cmsg),
 	CASE_TCP(stamps_asked_before, "a socket that wants time stamps is not paired"),
 	CASE_ANY(stamps_asked_after, "who asks for time stamps gets them, by TCP"),

@@ -1,37 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The runner: each case in a forked child, once on plain TCP and once paired,
- * under a watchdog; compares the two transcripts and demands the ring bytes.
+ * The runner: each case in a child of its own, once on plain TCP and once paired;
+ * compares the two transcripts and demands the ring bytes.
  */
 #include "behave.h"
 
-#include <dirent.h>
 #include <fnmatch.h>
 #include <getopt.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <time.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "child.h"
 #include "netns.h"
 
 #define PARAM "/sys/module/socksplice/parameters/enroll_all"
 
-struct shared {
-	int done, failed, skipped;
-	char why[512];
-	char where[256];
-	int proofs, pairs;
-	uint64_t ring, tcp;
-	uint32_t len;
-	char text[1 << 17];
-};
-
 struct env env;
-static struct shared *sh;
 static int timeout_s = 30;
 static bool verbose, no_swap;
 static unsigned int n_ok, n_bad, n_skip;
@@ -46,132 +33,6 @@ static const char *const topic_names[] = {
 	"close", "splice", "uring", "start", "bulk", "later", "again", "drop",
 };
 
-void say(const char *fmt, ...)
-{
-	char line[1024];
-	va_list ap;
-	uint32_t at;
-	int n;
-
-	va_start(ap, fmt);
-	n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
-	va_end(ap);
-	if (n > (int)sizeof(line) - 2)
-		n = sizeof(line) - 2;
-	line[n++] = '\n';
-	at = __atomic_fetch_add(&sh->len, n, __ATOMIC_SEQ_CST);
-	if (at + n < sizeof(sh->text))
-		memcpy(sh->text + at, line, n);
-}
-
-void where(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(sh->where, sizeof(sh->where), fmt, ap);
-	va_end(ap);
-}
-
-static void verdict(int *flag, const char *fmt, va_list ap)
-{
-	if (!__atomic_exchange_n(flag, 1, __ATOMIC_SEQ_CST))
-		vsnprintf(sh->why, sizeof(sh->why), fmt, ap);
-}
-
-void fail(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	verdict(&sh->failed, fmt, ap);
-	va_end(ap);
-	_exit(3);
-}
-
-void skip(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	verdict(&sh->skipped, fmt, ap);
-	va_end(ap);
-	_exit(4);
-}
-
-long say_ret(const char *what, long ret)
-{
-	int err = errno;
-
-	if (ret == -1)
-		say("%s = -1 %s", what, strerrorname_np(err));
-	else
-		say("%s = %ld", what, ret);
-	errno = err;
-	return ret;
-}
-
-long say_ret_or(const char *what, long ret, int err, const char *why)
-{
-	if (ret >= 0 || errno == err)
-		say("%s = done, or %s: %s", what, strerrorname_np(err), why);
-	else
-		say_ret(what, ret);
-	return ret;
-}
-
-long say_bytes(const char *what, long ret, const void *buf)
-{
-	const unsigned char *p = buf;
-	char text[200];
-	int n = 0, err = errno;
-
-	if (ret <= 0) {
-		errno = err;
-		return say_ret(what, ret);
-	}
-	if (ret > 40) {
-		say("%s = %ld, sum %016llx", what, ret, (unsigned long long)sum(buf, ret));
-		return ret;
-	}
-	for (long i = 0; i < ret; i++)
-		n += sprintf(text + n, p[i] >= ' ' && p[i] < 127 ? "%c" : "\\%02x", p[i]);
-	say("%s = %ld \"%s\"", what, ret, text);
-	return ret;
-}
-
-void say_poll(const char *what, int revents)
-{
-	static const struct { int bit; const char *name; } bits[] = {
-		{ POLLIN, "IN" }, { POLLPRI, "PRI" }, { POLLOUT, "OUT" }, { POLLERR, "ERR" },
-		{ POLLHUP, "HUP" }, { POLLNVAL, "NVAL" }, { POLLRDNORM, "RDNORM" },
-		{ POLLRDBAND, "RDBAND" }, { POLLWRNORM, "WRNORM" }, { POLLWRBAND, "WRBAND" },
-		{ POLLRDHUP, "RDHUP" },
-	};
-	char text[128] = "";
-
-	for (size_t i = 0; i < ARRAY_SIZE(bits); i++) {
-		if (revents & bits[i].bit) {
-			strcat(text, " ");
-			strcat(text, bits[i].name);
-		}
-	}
-	say("%s:%s", what, *text ? text : " nothing");
-}
-
-const char *sig_name(int sig)
-{
-	return sig > 0 && sig < 32 ? sigabbrev_np(sig) : sig >= SIGRTMIN ? "RT" : "none";
-}
-
-void proof_record(bool found, uint64_t ring, uint64_t tcp)
-{
-	sh->proofs++;
-	sh->pairs += found;
-	sh->ring += ring;
-	sh->tcp += tcp;
-}
-
 static void enroll(bool on)
 {
 	int fd = open(PARAM, O_WRONLY);
@@ -183,86 +44,11 @@ static void enroll(bool on)
 	close(fd);
 }
 
-/* Prints one file of every thread of @pid: where a hung case sleeps. */
-static void show_stuck(int pid)
+static void run_case(const void *arg)
 {
-	char path[300], line[512];
-	struct dirent *d;
-	DIR *dir;
+	const struct bcase *bc = arg;
 
-	snprintf(path, sizeof(path), "/proc/%d/task", pid);
-	dir = opendir(path);
-	while (dir && (d = readdir(dir))) {
-		static const char *const files[] = { "syscall", "stack" };
-
-		if (d->d_name[0] == '.')
-			continue;
-		for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
-			FILE *f;
-
-			snprintf(path, sizeof(path), "/proc/%d/task/%s/%s", pid, d->d_name,
-				 files[i]);
-			f = fopen(path, "r");
-			while (f && fgets(line, sizeof(line), f))
-				printf("#   thread %s %s: %s", d->d_name, files[i], line);
-			if (f)
-				fclose(f);
-		}
-	}
-	if (dir)
-		closedir(dir);
-}
-
-/* Runs the case in a child. Returns NULL, or why it went wrong. */
-static const char *run_once(const struct bcase *bc, char *msg, size_t msglen)
-{
-	sigset_t chld;
-	struct timespec ts = { .tv_sec = timeout_s };
-	int pid, status, hung = 0;
-
-	memset(sh, 0, sizeof(*sh));
-	sigemptyset(&chld);
-	sigaddset(&chld, SIGCHLD);
-	sigprocmask(SIG_BLOCK, &chld, NULL);
-	fflush(stdout);
-	pid = fork();
-	if (!pid) {
-		setpgid(0, 0);
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		sigprocmask(SIG_UNBLOCK, &chld, NULL);
-		bc->run();
-		sh->done = 1;
-		_exit(0);
-	}
-	setpgid(pid, pid);
-	while (waitpid(pid, &status, WNOHANG) == 0) {
-		if (sigtimedwait(&chld, NULL, &ts) < 0 && errno == EAGAIN) {
-			hung = 1;
-			show_stuck(pid);
-			kill(-pid, SIGKILL);
-			waitpid(pid, &status, 0);
-			break;
-		}
-	}
-	kill(-pid, SIGKILL);	/* children that the case left behind */
-	if (sh->skipped)
-		return NULL;
-	if (hung) {
-		snprintf(msg, msglen, "hung in \"%s\"", sh->where);
-		return msg;
-	}
-	if (sh->failed)
-		return memcpy(msg, sh->why, sizeof(sh->why));
-	if (WIFSIGNALED(status)) {
-		snprintf(msg, msglen, "died by SIG%s in \"%s\"", sig_name(WTERMSIG(status)),
-			 sh->where);
-		return msg;
-	}
-	if (!sh->done) {
-		snprintf(msg, msglen, "ended early in \"%s\"", sh->where);
-		return msg;
-	}
-	return NULL;
+	bc->run();
 }
 
 static const char *proof_wrong(const struct bcase *bc)
@@ -276,23 +62,6 @@ static const char *proof_wrong(const struct bcase *bc)
 	if (!sh->pairs)
 		return "the connection was not paired";
 	return sh->ring ? NULL : "no bytes went by ring";
-}
-
-static void show_difference(const char *a, const char *b)
-{
-	int line = 1;
-
-	while (*a && *b) {
-		size_t na = strcspn(a, "\n"), nb = strcspn(b, "\n");
-
-		if (na != nb || memcmp(a, b, na))
-			break;
-		a += na + (a[na] == '\n');
-		b += nb + (b[nb] == '\n');
-		line++;
-	}
-	printf("#   line %d plain:  %.*s\n", line, (int)strcspn(a, "\n"), a);
-	printf("#   line %d paired: %.*s\n", line, (int)strcspn(b, "\n"), b);
 }
 
 /* What a case said on plain TCP; NULL if there is nothing to compare with. */
@@ -312,7 +81,7 @@ static void run_plain(const struct bcase *bc, const char *label)
 {
 	char msg[sizeof(sh->why) + 64];
 	double began = seconds();
-	const char *err = run_once(bc, msg, sizeof(msg));
+	const char *err = child_run(run_case, bc, timeout_s, false, msg, sizeof(msg));
 
 	plain = realloc(plain, (n_plain + 1) * sizeof(*plain));
 	plain_time = realloc(plain_time, (n_plain + 1) * sizeof(*plain_time));
@@ -342,7 +111,7 @@ static void run_second(const struct bcase *bc, const char *label, size_t at, boo
 
 	if (!first)
 		return;
-	err = run_once(bc, msg, sizeof(msg));
+	err = child_run(run_case, bc, timeout_s, false, msg, sizeof(msg));
 	if (!err && sh->skipped)
 		err = sh->why;
 	if (verbose)
@@ -548,8 +317,7 @@ int main(int argc, char **argv)
 			usage();
 		}
 	}
-	sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (sh == MAP_FAILED)
+	if (!child_init())
 		return 2;
 	if (!list) {
 		struct rlimit rl = { 65536, 65536 };

@@ -231,6 +231,40 @@ static void rcvlowat_recv(void)
 }
 
 /* A mark larger than the ring: what spilled to TCP counts with what is in it. */
+/* TCP lets a reader that has some bytes in hand sleep until as many as the mark says are
+ * there beside them.
+ */
+static void rcvlowat_with_some(void)
+{
+	struct conn k;
+	struct call c;
+	int low = 6;
+	char b[16];
+	long r = 0;
+
+	conn_start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	SAY(send(k.a, "abcd", 4, 0));
+	arrive(k.b, 4);
+	CALL_RECV(&c, k.b, b, 12, 0);
+	call_blocked(&c);
+	SAY(send(k.a, "ef", 2, 0));
+	/* A ring's reader has six now and is about to return. */
+	if (env.paired)
+		r = call_end(&c);
+	SAY(send(k.a, "ghijkl", 6, 0));
+	where("the reader that has enough");
+	if (!env.paired)
+		r = call_end(&c);
+	say("enough %d", r >= low);
+	low = 1;
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	while (r < 12)
+		r += MUST(recv(k.b, b + r, 12 - r, 0));
+	SAY_BUF(r, b);
+	conn_end(&k);
+}
+
 static void rcvlowat_beyond_ring(void)
 {
 	struct stream s = { .mode = STREAM_SEND, .len = 200 * KIB };
@@ -401,6 +435,7 @@ const struct bcase ready_cases[] = {
 	CASE(poll_masks), CASE(poll_wakes), CASE(select_wakes), CASE(epoll_level),
 	CASE(epoll_oneshot), CASE(poll_full_then_drained), CASE(pollout_tells_the_truth),
 	CASE(rcvlowat_poll), CASE(rcvlowat_recv), CASE(rcvlowat_beyond_ring),
+	CASE_PAIR(rcvlowat_with_some),
 	CASE(rcvlowat_lowered),
 	CASE(rcvlowat_ring_then_tcp), CASE(rcvlowat_tcp_then_ring),
 	CASE(sigio_on_data), CASE(sigio_with_siginfo), CASE(sigio_on_space),

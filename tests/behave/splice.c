@@ -357,10 +357,32 @@ static void splice_and_recv_in_turn(void)
 	conn_end(&k);
 }
 
+/* What is spliced does not count for SO_PEEK_OFF. */
+static void peek_offset_stays(void)
+{
+	int off = 2, got = -2, p[2];
+	socklen_t len = sizeof(got);
+	struct conn k;
+	char b[16];
+
+	conn_start(&k);
+	pipe_make(p, 0);
+	if (SAY(setsockopt(k.b, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off))) < 0)
+		skip("no SO_PEEK_OFF on TCP here");
+	SAY(send(k.a, "abcdefghij", 10, 0));
+	arrive(k.b, 10);
+	SAY(splice(k.b, NULL, p[1], NULL, 3, 0));
+	SAY(getsockopt(k.b, SOL_SOCKET, SO_PEEK_OFF, &got, &len));
+	say("offset %d", got);
+	SAY_BUF(recv(k.b, b, 2, MSG_PEEK), b);
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	conn_end(&k);
+}
+
 const struct bcase splice_cases[] = {
 	CASE(pipe_to_socket), CASE(socket_to_pipe), CASE(splice_blocks), CASE(splice_reset),
 	CASE(partial_pipe), CASE(splice_offset_refused), CASE(spliced_bytes_stay), CASE(relay),
 	CASE(file_to_socket), CASE(tee_onward), CASE(splice_across_spill),
-	CASE(splice_and_recv_in_turn),
+	CASE(splice_and_recv_in_turn), CASE(peek_offset_stays),
 	{ }
 };

@@ -160,6 +160,37 @@ static void peek_stops_at_mark(void)
 	conn_end(&k);
 }
 
+/* At the mark with nothing read yet a peek steps over it, and on into what follows,
+ * by ring or by TCP.
+ */
+static void peek_steps_over_mark(void)
+{
+	struct conn k;
+	char b[16];
+
+	conn_start(&k);
+	SAY(send(k.a, "abcX", 4, MSG_OOB));
+	arrive_urgent(k.b);
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	SAY(recv(k.b, b, 16, MSG_PEEK | MSG_DONTWAIT));
+	SAY(send(k.a, "def", 3, 0));
+	SAY_BUF(recv(k.b, b, 1, MSG_PEEK), b);
+	SAY_BUF(recv(k.b, b, 2, MSG_PEEK), b);
+	SAY_BUF(recv(k.b, b, 16, MSG_PEEK), b);
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	SAY(recv(k.b, b, 1, MSG_OOB));
+	SAY(send(k.a, "ghY", 3, MSG_OOB));
+	arrive_urgent(k.b);
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	SAY(send(k.a, "ijklm", 5, 0));
+	SAY(shutdown(k.a, SHUT_WR));
+	arrive_fin(k.b);
+	SAY_BUF(recv(k.b, b, 5, MSG_PEEK | MSG_WAITALL), b);
+	SAY_BUF(recv(k.b, b, 16, MSG_PEEK | MSG_WAITALL), b);
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	conn_end(&k);
+}
+
 /* The reader has not read what was sent before the first mark when the second comes:
  * the first byte joins the stream, or is lost if those bytes are in a ring.
  */
@@ -249,7 +280,7 @@ static void mixed_stream(void)
 
 const struct bcase urgent_cases[] = {
 	CASE(out_of_line), CASE(urgent_read_first), CASE(in_line), CASE(between_ring_bytes),
-	CASE(overwritten_mark), CASE(peek_stops_at_mark), CASE(readable_ends_at_mark),
-	CASE(two_marks_unread), CASE(sigurg), CASE(mixed_stream),
+	CASE(overwritten_mark), CASE(peek_stops_at_mark), CASE(peek_steps_over_mark),
+	CASE(readable_ends_at_mark), CASE(two_marks_unread), CASE(sigurg), CASE(mixed_stream),
 	{ }
 };

@@ -1,0 +1,844 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The operations. Each looks first whether it has one right answer now, and is left
+ * out if not; fuzz.h says why.
+ */
+#include "fuzz.h"
+
+#include <time.h>
+#include <sys/epoll.h>
+#include <linux/errqueue.h>
+
+#define TIMED_MS 20
+
+static void left_out(const char *why)
+{
+	say("  left out: %s", why);
+}
+
+static void say_result(long ret)
+{
+	if (ret < 0)
+		say("  = %s", strerrorname_np(errno));
+	else
+		say("  = %ld", ret);
+}
+
+static int get_int(int fd, int level, int name)
+{
+	socklen_t len = sizeof(int);
+	int v = -1;
+
+	return getsockopt(fd, level, name, &v, &len) ? -errno : v;
+}
+
+static bool set_int(int fd, int level, int name, int v)
+{
+	return !setsockopt(fd, level, name, &v, sizeof(v));
+}
+
+/* Sending */
+
+static bool sleeps_in_recv(const struct side *s)
+{
+	return s->asleep && s->target;
+}
+
+/* What is sent now is answered with a reset. */
+static bool is_deaf(const struct side *peer)
+{
+	return peer->fd < 0 || (peer->shut_rd && peer->phase == PHASE_SENT_FIN);
+}
+
+/* How much of the operation's bytes may be sent now: what surely fits. */
+static int send_size(const struct op *op)
+{
+	const struct side *peer = &side[other(op->end)];
+	int n = op->n, room = (big ? ROOM_BIG : ROOM) - peer->avail;
+
+	if (is_deaf(peer))
+		return n < 1000 ? n : 1000;
+	/* The sleeper may return with the first part of what comes in parts. */
+	if (sleeps_in_recv(peer) && !(peer->waits_in.flags & MSG_WAITALL) && n > 16000)
+		n = 16000;
+	return n < room ? n : room;
+}
+
+/* The bytes must come in one piece, or the first part has an effect of its own. */
+static bool in_one_piece(const struct op *op)
+{
+	const struct side *peer = &side[other(op->end)];
+
+	return is_deaf(peer) || sleeps_in_recv(peer);
+}
+
+static long sent(const struct op *op, long ret)
+{
+	struct side *s = &side[op->end], *peer = &side[other(op->end)];
+
+	say_result(ret);
+	if (ret <= 0)
+		return ret;
+	s->pos += ret;
+	if (peer->fd < 0)
+		s->condemned = true;
+	else if (!is_deaf(peer))
+		peer->avail += ret;
+	return ret;
+}
+
+static void op_send(const struct op *op)
+{
+	struct op simple = *op;
+	int n = send_size(op);
+
+	if (n < 0)
+		return left_out("no room");
+	if (in_one_piece(op) && (op->how == SEND_SENDMMSG || op->how == SEND_SENDFILE ||
+				 op->how == SEND_SPLICE))
+		simple.how = SEND_SEND;
+	fill(send_area(), n, side[op->end].pos);
+	errno = 0;
+	sent(op, call_send(&simple, side[op->end].fd, n, op->flags));
+}
+
+/* TCP holds the first part back, a ring does not: nobody looks before the second. */
+static void op_send_held(const struct op *op)
+{
+	struct op part = { .end = op->end, .by = op->by, .how = op->how % 2 };
+	struct side *s = &side[op->end];
+	int n = send_size(op);
+
+	if (n < 2 || in_one_piece(op))
+		return left_out("not now");
+	if (op->what == SEND_CORKED)
+		set_int(s->fd, IPPROTO_TCP, TCP_CORK, 1);
+	fill(send_area(), n / 2, s->pos);
+	sent(op, call_send(&part, s->fd, n / 2, op->what == SEND_MORE ? MSG_MORE : 0));
+	fill(send_area(), n - n / 2, s->pos);
+	sent(op, call_send(&part, s->fd, n - n / 2, 0));
+	if (op->what == SEND_CORKED)
+		set_int(s->fd, IPPROTO_TCP, TCP_CORK, 0);
+}
+
+static void op_send_oob(const struct op *op)
+{
+	struct side *s = &side[op->end], *peer = &side[other(op->end)];
+	int n = send_size(op);
+
+	if (is_deaf(peer) || peer->urgent || sleeps_in_recv(peer) || n < 1)
+		return left_out("not now");
+	if (n > 2000)
+		n = 2000;
+	fill(send_area(), n, s->pos);
+	errno = 0;
+	if (sent(op, call_send(&(struct op){ .by = op->by }, s->fd, n, MSG_OOB)) > 0)
+		peer->urgent = true;
+}
+
+static void op_send_zerocopy(const struct op *op)
+{
+	struct side *s = &side[op->end], *peer = &side[other(op->end)];
+	struct pollfd p = { .fd = s->fd };
+	struct sock_extended_err *e;
+	char control[200];
+	struct msghdr m = { .msg_control = control, .msg_controllen = sizeof(control) };
+	int n = send_size(op);
+
+	/* The completion would wake the end's own sleeper, too. */
+	if (n < 1 || peer->fd < 0 || s->phase != PHASE_OPEN || sleeps_in_recv(peer) || s->asleep)
+		return left_out("not now");
+	if (!set_int(s->fd, SOL_SOCKET, SO_ZEROCOPY, 1))
+		return say_result(-1);
+	fill(send_area(), n, s->pos);
+	if (sent(op, send(s->fd, send_area(), n, MSG_ZEROCOPY)) < 0)
+		return;
+	/* The completion comes when the bytes are acknowledged. */
+	MUST(poll(&p, 1, -1));
+	say_result(recvmsg(s->fd, &m, MSG_ERRQUEUE));
+	if (!CMSG_FIRSTHDR(&m))
+		return say("  no completion");
+	e = (void *)CMSG_DATA(CMSG_FIRSTHDR(&m));
+	say("  completion %d %d, %d to %d", e->ee_origin, e->ee_code, e->ee_info, e->ee_data);
+}
+
+/* Receiving */
+
+/* How many bytes the first buffer takes. */
+static int wanted(const struct op *op)
+{
+	return op->how == RECV_RECVMMSG && !(op->flags & MSG_WAITALL) ? op->n / 2 : op->n;
+}
+
+/* With how many bytes the call returns. */
+static int target_of(const struct op *op, const struct side *s, int flags)
+{
+	int n = wanted(op);
+
+	if (op->how == RECV_SPLICE && !flags)
+		return 1;
+	if (!(flags & MSG_WAITALL) && n > s->lowat)
+		n = s->lowat;
+	return n ? n : 1;
+}
+
+static bool returns_at_once(const struct op *op, int flags)
+{
+	return (flags & MSG_DONTWAIT) ||
+	       (!op->n && !flags && (op->how == RECV_READ || op->how == RECV_READV ||
+				     op->how == RECV_SPLICE));
+}
+
+static void received(const struct op *op, int flags, struct received *r)
+{
+	struct side *s = &side[op->end];
+
+	if (mutate && env.paired && r->ret > 1 && s->phase == PHASE_GOT_FIN)
+		r->ret--;
+	errno = r->err;
+	say_result(r->ret);
+	say("  buffer %016llx", (unsigned long long)sum(r->buf, r->len));
+	if (r->ret >= 0)
+		say_control(op, op->end);
+	if (flags & MSG_PEEK)
+		return;
+	if (r->ret > 0)
+		s->avail -= r->ret;
+	/* Nothing is left, not even an urgent byte that nobody has taken. */
+	if (op->n && (!r->ret || (r->ret < 0 && r->err == EAGAIN))) {
+		if (s->urgent)
+			s->avail = 0;
+		s->urgent = false;
+	}
+}
+
+/* With a mark of more than one byte TCP does not wake a reader before so many have come
+ * that are in no one's hands, though the reader may have some, or ask for fewer.
+ */
+static bool is_woken_late(const struct op *op, const struct side *s, int have)
+{
+	return s->lowat > 1 &&
+	       (have || op->n < s->lowat || op->flags & (MSG_WAITALL | MSG_PEEK));
+}
+
+static void op_recv(const struct op *original)
+{
+	struct side *s = &side[original->end];
+	struct op op = *original;
+	int flags = op.flags, have = s->avail, off = -1, target;
+	struct received r;
+
+	if (sleeps_in_recv(s))
+		return left_out("another reader");
+	/* A read of no bytes at the urgent mark passes it: a known difference. */
+	if (s->urgent && !wanted(&op))
+		return left_out("an urgent byte is there");
+	if (s->urgent) {
+		flags |= MSG_DONTWAIT;
+		if (op.how == RECV_SPLICE)
+			op.how = RECV_RECV;
+	}
+	if (flags & MSG_PEEK)
+		off = get_int(s->fd, SOL_SOCKET, SO_PEEK_OFF);
+	if (off > 0)
+		have = have > off ? have - off : 0;
+	target = target_of(&op, s, flags);
+	if (!returns_at_once(&op, flags) && !s->nonblock && !at_end(s) && have < target) {
+		/* A call for no bytes returns whatever wakes it. */
+		if (s->asleep || off >= 0 || !wanted(&op) || is_woken_late(&op, s, have)) {
+			flags |= MSG_DONTWAIT;
+		} else {
+			op.flags = flags;
+			call_recv_start(&s->call, &op, s->fd, op.n, flags, op.end);
+			s->asleep = true;
+			s->waits_in = op;
+			s->target = target;
+			return say("  sleeps");
+		}
+	}
+	call_recv(&op, s->fd, op.n, flags, op.end, &r);
+	received(&op, flags, &r);
+}
+
+void wait_end(int end)
+{
+	struct side *s = &side[end];
+	struct received r;
+
+	where("waiting for the call of %c that must return: %s", 'A' + end,
+	      s->target ? "recv" : "poll");
+	s->asleep = false;
+	if (!s->target) {
+		say("  %c wakes:", 'A' + end);
+		say_result(call_end(&s->call));
+		/* Where the connection ends, the bits come one after the other. */
+		if (s->phase == PHASE_END)
+			say("  with the end: %d", !!s->pollfd.revents);
+		else
+			say_poll("  revents", s->pollfd.revents);
+		return;
+	}
+	call_recv_end(&s->call, &s->waits_in, s->waits_in.n, end, &r);
+	say("  %c wakes:", 'A' + end);
+	received(&s->waits_in, s->waits_in.flags, &r);
+}
+
+static void op_recv_timed(const struct op *op)
+{
+	struct op timed = { .what = RECV, .end = op->end, .by = op->by, .n = op->n,
+			    .how = op->how % RECV_HOW_MAX };
+	static const int flags[] = { 0, MSG_WAITALL, MSG_PEEK, MSG_PEEK | MSG_WAITALL };
+	struct timeval tv = { .tv_usec = TIMED_MS * 1000 }, none = { };
+	struct side *s = &side[op->end];
+	struct received r;
+
+	if (s->asleep || s->urgent || s->nonblock)
+		return left_out("not now");
+	timed.flags = flags[op->how / RECV_HOW_MAX % ARRAY_SIZE(flags)];
+	say_result(setsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
+	call_recv(&timed, s->fd, timed.n, timed.flags, op->end, &r);
+	received(&timed, timed.flags, &r);
+	say_result(setsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none)));
+}
+
+static void op_recv_oob(const struct op *op)
+{
+	const int flags = MSG_OOB | (op->how % 3 ? 0 : MSG_PEEK);
+	unsigned char b[2] = "--";
+
+	say_result(recv(side[op->end].fd, b, 1 + op->how % 2, flags));
+	say("  %02x %02x", b[0], b[1]);
+}
+
+static void op_recv_bad(const struct op *op)
+{
+	if (side[op->end].urgent || sleeps_in_recv(&side[op->end]))
+		return left_out("not now");
+	say_result(recv(side[op->end].fd, NULL, op->n, MSG_DONTWAIT));
+}
+
+/* Several threads */
+
+/* Both ends at rest, open, empty, and with nothing in the way of a blocking call. */
+static bool make_quiet(const char *why)
+{
+	for (int i = 0; i < 2; i++) {
+		struct side *s = &side[i];
+
+		if (s->fd < 0 || s->phase != PHASE_OPEN || s->asleep || s->nonblock || s->shut_rd ||
+		    s->lowat > 1) {
+			left_out("not now");
+			return false;
+		}
+	}
+	for (int i = 0; i < 2; i++) {
+		drain(i, why);
+		if (get_int(side[i].fd, SOL_SOCKET, SO_PEEK_OFF) >= 0)
+			set_int(side[i].fd, SOL_SOCKET, SO_PEEK_OFF, -1);
+	}
+	return true;
+}
+
+static void drop(void)
+{
+	struct pair_info info;
+
+	if (env.paired && !pairs_find(conn.cookie[0], conn.cookie[1], &info))
+		pairs_drop(info.id);
+}
+
+static void op_stream(const struct op *op)
+{
+	const int lanes = op->how & 1 ? 2 : 1, chunk = op->how & 8 ? STREAM_BIG : 0;
+	struct stream in[2], out[2];
+
+	if (!make_quiet("before the stream"))
+		return;
+	for (int i = 0; i < lanes; i++) {
+		int from = i ? other(op->end) : op->end;
+
+		out[i] = (struct stream){ .fd = side[from].fd, .len = op->n, .rng = 2 * i,
+					  .mode = STREAM_SEND | chunk };
+		in[i] = (struct stream){ .fd = side[other(from)].fd, .len = op->n, .rng = 2 * i + 1,
+					 .mode = STREAM_RECV | (op->how & 2 ? STREAM_PEEK : 0) };
+		stream_start(&out[i]);
+		stream_start(&in[i]);
+	}
+	if (op->how & 4) {
+		usleep(op->how);
+		drop();
+	}
+	for (int i = 0; i < lanes; i++) {
+		stream_end(&out[i]);
+		stream_end(&in[i]);
+		say("  sent %ld %d, received %ld %d, damaged %d", out[i].done, out[i].err,
+		    in[i].done, in[i].err, in[i].damaged);
+	}
+}
+
+static void op_fill(const struct op *op)
+{
+	struct side *s = &side[op->end], *peer = &side[other(op->end)];
+	struct timeval tv = { .tv_usec = TIMED_MS * 1000 }, none = { };
+	struct pollfd p = { .fd = s->fd, .events = POLLOUT };
+	uint64_t out = 0, in = 0;
+
+	if (!make_quiet("before filling"))
+		return;
+	send_until_eagain(s->fd, &out, 64 * MIB);
+	say("  writable %d", poll(&p, 1, 0));
+	MUST(setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)));
+	fill(send_area(), KIB, out);
+	say_result(send(s->fd, send_area(), KIB, 0));
+	MUST(setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof(none)));
+	say("  read back %d", recv_pattern(peer->fd, out, &in) == (long)out);
+	say("  writable %d", poll(&p, 1, -1));
+}
+
+#define ROUNDS 4
+
+/* A message is whole among those of another thread. */
+static void op_two_writers(const struct op *op)
+{
+	static char buf[2 * ROUNDS * 2000], message[2][2000];
+	struct side *s = &side[op->end], *peer = &side[other(op->end)];
+	int total = 2 * ROUNDS * op->n, of_a = 0;
+	bool whole = true;
+
+	if (!make_quiet("before two writers"))
+		return;
+	for (int r = 0; r < ROUNDS; r++) {
+		struct call c[2];
+
+		for (int i = 0; i < 2; i++) {
+			memset(message[i], 'a' + i, op->n);
+			CALL_SEND(&c[i], s->fd, message[i], op->n, 0);
+		}
+		for (int i = 0; i < 2; i++)
+			say_result(call_end(&c[i]));
+	}
+	say_result(recv(peer->fd, buf, total, MSG_WAITALL));
+	for (int i = 0; i < total; i++) {
+		of_a += buf[i] == 'a';
+		whole &= buf[i] == buf[i - i % op->n];
+	}
+	say("  whole %d, of the first %d", whole, of_a);
+}
+
+/* Which of them gets a byte is not said; all get what they want. */
+static void op_two_readers(const struct op *op)
+{
+	struct side *s = &side[op->end], *peer = &side[other(op->end)];
+	static unsigned char buf[2][2000];
+	int n = op->n + op->n % 2, all = 0;
+	struct call c[2];
+
+	if (!make_quiet("before two readers"))
+		return;
+	for (int i = 0; i < 2; i++) {
+		CALL_RECV(&c[i], peer->fd, buf[i], n, MSG_WAITALL);
+		call_blocked(&c[i]);
+	}
+	for (int i = 0; i < 4; i++) {
+		fill(send_area(), n / 2, s->pos);
+		say_result(send(s->fd, send_area(), n / 2, 0));
+		s->pos += n / 2;
+	}
+	for (int i = 0; i < 2; i++) {
+		say_result(call_end(&c[i]));
+		for (int j = 0; j < n; j++)
+			all += buf[i][j];
+	}
+	say("  all %d", all);
+}
+
+static void op_wait_ready(const struct op *op)
+{
+	static const int events[] = { POLLIN, POLLIN | POLLRDHUP, POLLPRI, POLLRDHUP,
+				      POLLRDNORM | POLLPRI };
+	struct side *s = &side[op->end];
+
+	if (s->asleep)
+		return left_out("another sleeper");
+	s->pollfd = (struct pollfd){ s->fd, events[op->how % ARRAY_SIZE(events)], 0 };
+	if (poll(&s->pollfd, 1, 0))
+		return say_poll("  at once", s->pollfd.revents);
+	s->target = 0;
+	CALL_POLL(&s->call, &s->pollfd);
+	call_blocked(&s->call);
+	s->asleep = true;
+	say("  sleeps");
+}
+
+static void op_signal(const struct op *op)
+{
+	struct side *s = &side[op->end];
+	const bool restart = op->how % 2;
+	const int before = *sigusrs;
+
+	if (!s->asleep)
+		return left_out("nobody sleeps");
+	say("  %s", restart ? "with SA_RESTART" : "without SA_RESTART");
+	pthread_kill(s->call.thread, restart ? SIGUSR2 : SIGUSR1);
+	while (__atomic_load_n(sigusrs, __ATOMIC_ACQUIRE) == before)
+		usleep(100);
+	if (s->target && restart && !s->avail)
+		call_blocked(&s->call);
+	else
+		wait_end(op->end);
+}
+
+/* Looking */
+
+static void op_look(const struct op *op)
+{
+	static const unsigned long ioctls[] = { SIOCATMARK, SIOCINQ, SIOCOUTQNSD };
+	struct side *s = &side[op->end];
+
+	if (sleeps_in_recv(s))
+		return left_out("a reader sleeps");
+	for (size_t i = 0; i < ARRAY_SIZE(ioctls); i++) {
+		int v = -1, ret;
+
+		/* TCP leaves a number of its own there. */
+		if (ioctls[i] == SIOCOUTQNSD && s->disconnected)
+			continue;
+		ret = ioctl(s->fd, ioctls[i], &v);
+
+		say("  ioctl %zu: %d %d", i, ret, v);
+	}
+	say("  SO_ERROR %d", get_int(s->fd, SOL_SOCKET, SO_ERROR));
+	say("  TCP_ULP %d", get_int(s->fd, IPPROTO_TCP, TCP_ULP));
+	say("  SO_PEEK_OFF %d", get_int(s->fd, SOL_SOCKET, SO_PEEK_OFF));
+}
+
+static void op_epoll_add(const struct op *op)
+{
+	static const uint32_t masks[] = {
+		EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLRDHUP | EPOLLET, EPOLLIN | EPOLLOUT,
+		EPOLLIN | EPOLLONESHOT, EPOLLPRI | EPOLLET,
+		EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET,
+		/* Not EPOLLOUT with EPOLLET: when ACKs make room is the kernel's choice. */
+	};
+	struct epoll_event ev = { .events = masks[op->how % ARRAY_SIZE(masks)] };
+	struct side *s = &side[op->end];
+	bool is_new = !s->epoll;
+
+	if (is_new)
+		s->epoll = MUST(epoll_create1(EPOLL_CLOEXEC));
+	say("  %x", ev.events);
+	say_result(epoll_ctl(s->epoll, is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, s->fd, &ev));
+}
+
+static void op_epoll_wait(const struct op *op)
+{
+	struct side *s = &side[op->end];
+	struct epoll_event ev = { };
+
+	if (!s->epoll || sleeps_in_recv(s))
+		return left_out("not now");
+	say_result(epoll_wait(s->epoll, &ev, 1, 0));
+	say_poll("  events", ev.events);
+}
+
+/* Options and states */
+
+static void op_option(const struct op *op)
+{
+	static const struct { int level, name, value; } options[] = {
+		{ SOL_SOCKET, SO_KEEPALIVE, 1 }, { SOL_SOCKET, SO_KEEPALIVE, 0 },
+		{ SOL_SOCKET, SO_RCVBUF, 300000 }, { SOL_SOCKET, SO_SNDBUF, 400000 },
+		{ SOL_SOCKET, SO_PRIORITY, 3 }, { SOL_SOCKET, SO_BUSY_POLL, 20 },
+		{ SOL_SOCKET, SO_ZEROCOPY, 1 }, { SOL_SOCKET, SO_MAX_PACING_RATE, 1000000000 },
+		{ IPPROTO_TCP, TCP_NODELAY, 0 }, { IPPROTO_TCP, TCP_NODELAY, 1 },
+		{ IPPROTO_TCP, TCP_QUICKACK, 1 }, { IPPROTO_TCP, TCP_KEEPIDLE, 100 },
+		{ IPPROTO_TCP, TCP_USER_TIMEOUT, 60000 }, { IPPROTO_TCP, TCP_NOTSENT_LOWAT, 70000 },
+		{ IPPROTO_TCP, TCP_INQ, 1 }, { IPPROTO_TCP, TCP_INQ, 0 },
+		{ IPPROTO_TCP, TCP_ULP, 0 },
+		{ SOL_SOCKET, SO_OOBINLINE, 1 }, { SOL_SOCKET, SO_OOBINLINE, 0 },
+		{ SOL_SOCKET, SO_LINGER, 1 },
+	};
+	struct side *s = &side[op->end];
+	int i = op->how % ARRAY_SIZE(options), value = options[i].value;
+	struct linger linger = { .l_onoff = op->n % 2, .l_linger = 1 };
+
+	if (options[i].name == SO_LINGER && options[i].level == SOL_SOCKET) {
+		say("  SO_LINGER");
+		return say_result(setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &linger,
+					     sizeof(linger)));
+	}
+	if (big && (options[i].name == SO_RCVBUF || options[i].name == SO_SNDBUF) &&
+	    options[i].level == SOL_SOCKET)
+		return left_out("the buffers are big");
+	if (options[i].name == SO_OOBINLINE && options[i].level == SOL_SOCKET && s->urgent)
+		return left_out("an urgent byte is there");
+	/* EBUSY while bytes in a ring are unread. */
+	if (options[i].name == TCP_ULP && options[i].level == IPPROTO_TCP &&
+	    (s->avail || s->asleep))
+		return left_out("unread bytes");
+	say("  option %d %d, %d", options[i].level, options[i].name, value);
+	say_result(setsockopt(s->fd, options[i].level, options[i].name, &value, sizeof(value)));
+	say("  now %d", get_int(s->fd, options[i].level, options[i].name));
+}
+
+static void op_lowat(const struct op *op)
+{
+	struct side *s = &side[op->end];
+	struct epoll_event ev;
+
+	if (s->asleep)
+		return left_out("a thread sleeps");
+	say_result(setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &op->n, sizeof(op->n)));
+	s->lowat = op->n;
+	/* Bytes in a ring are announced at the next arrival only. */
+	if (s->epoll)
+		epoll_wait(s->epoll, &ev, 1, 0);
+}
+
+static void op_peek_off(const struct op *op)
+{
+	struct side *s = &side[op->end];
+
+	if (sleeps_in_recv(s))
+		return left_out("a reader sleeps");
+	say_result(setsockopt(s->fd, SOL_SOCKET, SO_PEEK_OFF, &op->n, sizeof(op->n)));
+}
+
+static void op_nonblock(const struct op *op)
+{
+	struct side *s = &side[op->end];
+
+	if (s->asleep)
+		return left_out("a thread sleeps");
+	s->nonblock = op->how % 2;
+	nonblock(s->fd, s->nonblock);
+}
+
+/* How many signals there were is the kernel's choice, whether there was one is not. */
+static bool signalled(int sig)
+{
+	const struct timespec now = { };
+	bool any = false;
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, sig);
+	while (sigtimedwait(&set, NULL, &now) == sig)
+		any = true;
+	return any;
+}
+
+static void op_async(const struct op *op)
+{
+	struct side *s = &side[op->end];
+	int fl;
+
+	if (s->asleep)
+		return left_out("a thread sleeps");
+	if (s->async) {
+		say("  ready %d, urgent %d", signalled(SIGRTMIN + op->end), signalled(SIGURG));
+		if (op->how % 4)
+			return;
+	}
+	s->async = !s->async;
+	fl = MUST(fcntl(s->fd, F_GETFL));
+	MUST(fcntl(s->fd, F_SETOWN, s->async ? getpid() : 0));
+	MUST(fcntl(s->fd, F_SETSIG, SIGRTMIN + op->end));
+	MUST(fcntl(s->fd, F_SETFL, s->async ? fl | O_ASYNC : fl & ~O_ASYNC));
+	say("  %s", s->async ? "on" : "off");
+}
+
+static void op_odd_call(const struct op *op)
+{
+	struct side *s = &side[op->end];
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+
+	if (s->disconnected)
+		return left_out("not connected");
+	switch (op->how % 7) {
+	case 0:
+		len = sizeof(ss);
+		MUST(getsockname(s->fd, (void *)&ss, &len));
+		return say_result(connect(s->fd, (void *)&ss, len));
+	case 1:
+		return say_result(listen(s->fd, 1));
+	case 2:
+		return say_result(accept4(s->fd, NULL, NULL, SOCK_NONBLOCK));
+	case 3:
+		return say_result(shutdown(s->fd, 7));
+	case 4:
+		return say_result(getpeername(s->fd, (void *)&ss, &len));
+	case 5:
+		return say_result(ioctl(s->fd, 0xdeadbeef, &len));
+	case 6:
+		return say_result(setsockopt(s->fd, IPPROTO_TCP, 9999, &len, sizeof(len)));
+	}
+}
+
+static void op_shut(const struct op *op)
+{
+	struct side *s = &side[op->end];
+	int ret = shutdown(s->fd, op->how % 3);
+
+	say("  how %d", op->how % 3);
+	say_result(ret);
+	if (!ret && op->how % 3 != SHUT_WR)
+		s->shut_rd = true;
+}
+
+static void close_end(int end, bool reset)
+{
+	struct side *s = &side[end], *peer = &side[other(end)];
+
+	if (s->phase != PHASE_END && reset)
+		peer->condemned = true;
+	say_result(close(s->fd));
+	if (s->epoll)
+		close(s->epoll);
+	s->epoll = 0;
+	s->fd = -1;
+	s->avail = 0;
+}
+
+static void op_close(const struct op *op)
+{
+	struct side *s = &side[op->end];
+
+	if (s->asleep)
+		return left_out("a thread sleeps");
+	if (s->urgent)
+		drain(op->end, "before the end");
+	if (op->what == ABORT)
+		reset_on_close(s->fd);
+	close_end(op->end, op->what == ABORT || s->avail);
+}
+
+static void op_disconnect(const struct op *op)
+{
+	struct sockaddr nowhere = { .sa_family = AF_UNSPEC };
+	struct side *s = &side[op->end];
+
+	if (s->asleep)
+		return left_out("a thread sleeps");
+	if (s->phase != PHASE_END)
+		side[other(op->end)].condemned = true;
+	say_result(connect(s->fd, &nowhere, sizeof(nowhere)));
+	s->disconnected = true;
+	s->avail = 0;
+	s->urgent = false;
+}
+
+static int through_a_socket(int fd)
+{
+	char byte = 0, control[CMSG_SPACE(sizeof(int))] = "";
+	struct iovec iov = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+			    .msg_controllen = sizeof(control) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	int pair[2], got;
+
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+	*c = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	MUST(sendmsg(pair[0], &m, 0));
+	/* It lives in the message only. */
+	close(fd);
+	MUST(recvmsg(pair[1], &m, 0));
+	memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(got));
+	close(pair[0]);
+	close(pair[1]);
+	return got;
+}
+
+static void op_dup(const struct op *op)
+{
+	struct side *s = &side[op->end];
+	int fd;
+
+	if (s->asleep)
+		return left_out("a thread sleeps");
+	if (op->what == PASS) {
+		s->fd = through_a_socket(s->fd);
+		return;
+	}
+	fd = MUST(dup(s->fd));
+	close(s->fd);
+	s->fd = fd;
+}
+
+void op_play(const struct op *op)
+{
+	struct side *s = &side[op->end];
+
+	if (s->fd < 0)
+		return left_out("closed");
+	errno = 0;
+	switch (op->what) {
+	case SEND:
+		return op_send(op);
+	case SEND_MORE:
+	case SEND_CORKED:
+		return op_send_held(op);
+	case SEND_OOB:
+		return op_send_oob(op);
+	case SEND_ZEROCOPY:
+		return op_send_zerocopy(op);
+	case SEND_BAD:
+		return say_result(send(s->fd, NULL, 100, 0));
+	case RECV:
+		return op_recv(op);
+	case RECV_TIMED:
+		return op_recv_timed(op);
+	case RECV_OOB:
+		return op_recv_oob(op);
+	case RECV_ERRQUEUE:
+		return say_result(recv(s->fd, send_area(), 100, MSG_ERRQUEUE));
+	case RECV_BAD:
+		return op_recv_bad(op);
+	case STREAM:
+		return op_stream(op);
+	case FILL:
+		return op_fill(op);
+	case TWO_WRITERS:
+		return op_two_writers(op);
+	case TWO_READERS:
+		return op_two_readers(op);
+	case WAIT_READY:
+		return op_wait_ready(op);
+	case SIGNAL:
+		return op_signal(op);
+	case LOOK:
+		return op_look(op);
+	case EPOLL_ADD:
+		return op_epoll_add(op);
+	case EPOLL_WAIT:
+		return op_epoll_wait(op);
+	case OPTION:
+		return op_option(op);
+	case LOWAT:
+		return op_lowat(op);
+	case PEEK_OFF:
+		return op_peek_off(op);
+	case NONBLOCK:
+		return op_nonblock(op);
+	case ASYNC:
+		return op_async(op);
+	case ODD_CALL:
+		return op_odd_call(op);
+	case SHUT:
+		return op_shut(op);
+	case CLOSE:
+	case ABORT:
+		return op_close(op);
+	case DISCONNECT:
+		return op_disconnect(op);
+	case DUP:
+	case PASS:
+		return op_dup(op);
+	case DROP:
+		return drop();
+	case WHAT_MAX:
+		break;
+	}
+}
