@@ -9,7 +9,7 @@ KDIR    ?= /lib/modules/$(KREL)/build
 VERSION := $(shell sed -n 's/^MODULE_VERSION("\(.*\)");/\1/p' module/main.c)
 CONF     = $(DESTDIR)/etc/socksplice/policy.toml
 CLI     := cli/target/release/socksplice
-LAYERS  := check ring unit install lab cli behave topo psock sosplice deb
+LAYERS  := check ring models unit install lab cli behave topo psock sosplice deb
 ARGS    ?=
 
 all: deps cli module	## build the command line and the module for this machine's kernel

@@ -178,12 +178,19 @@ struct sock *socksplice_chan_trylock(struct socksplice_chan *c)
 		return NULL;
 	}
 	spin_lock_bh(&sk->sk_lock.slock);
-	if (!rcu_access_pointer(c->sk))
+	if (!rcu_access_pointer(c->sk)) {
 		ret = NULL;	/* detached before we had the lock */
-	else if (sock_owned_by_user_nocheck(sk))
+	} else if (sock_owned_by_user_nocheck(sk)) {
 		ret = ERR_PTR(-EBUSY);
-	else
+	} else {
+		/* Both are held on return. sparse knows no function that returns
+		 * sometimes with and sometimes without them: told that they are not,
+		 * it finds every way balanced.
+		 */
+		__release(&sk->sk_lock.slock);
+		__release(RCU);
 		return sk;
+	}
 	spin_unlock_bh(&sk->sk_lock.slock);
 	rcu_read_unlock();
 	return ret;
@@ -191,6 +198,8 @@ struct sock *socksplice_chan_trylock(struct socksplice_chan *c)
 
 void socksplice_chan_unlock(struct sock *sk)
 {
+	__acquire(&sk->sk_lock.slock);
+	__acquire(RCU);
 	spin_unlock_bh(&sk->sk_lock.slock);
 	rcu_read_unlock();
 }

@@ -99,11 +99,12 @@ struct socksplice_chan {
 	 */
 	struct mutex rx_mutex;
 
-	/* The socket's lock, all four. */
+	/* The socket's lock, all five. */
 	bool rx_between;	/* a reader holds rx_mutex, between two parts of a read */
 	int rx_partial;		/* readers that dropped the lock with bytes in hand */
 	int tcp_readers;	/* in TCP's recvmsg through us, asleep or about to be */
 	int sleepers;		/* asleep through us, with woken_wake_function */
+	int space_waiters;	/* those of them that wait for space in the ring */
 
 	struct ident ident;
 	struct list_head list;		/* pairs; the list's lock */
@@ -121,8 +122,9 @@ struct socksplice_chan {
 	u32 ring_mem;			/* bytes allocated; own socket lock */
 	unsigned long ring_retry;	/* jiffies; after an allocation failed, else 0 */
 	bool spilled;			/* counted as one spill until it reopens */
-	/* Set by a producer that sleeps for space, cleared by the consumer
-	 * that wakes it; see want_space in tx.c and rx.c for the barriers.
+	/* Set by a producer that sleeps for space, cleared by the consumer that
+	 * wakes all of them, and by the last that goes; see want_space in tx.c and
+	 * rx.c for the barriers.
 	 */
 	int want_space;
 	/* Bytes the consumer took from this direction, by ring or TCP.

@@ -25,6 +25,11 @@ static bool has_btf, has_sockops;
 
 __bpf_kfunc_start_defs();
 
+/* Called by BPF programs only, and declared for sparse. */
+int bpf_sock_splice_pair_sk(struct sock *sk, struct socksplice_pair_opts *opts, u32 opts__sz);
+int bpf_sock_splice_pair(struct bpf_sock_ops_kern *skops, struct socksplice_pair_opts *opts,
+			 u32 opts__sz);
+
 /**
  * bpf_sock_splice_pair_sk - enrol one end of a connection for pairing
  * @sk: the socket argument of the tracepoint

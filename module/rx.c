@@ -112,7 +112,9 @@ void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n)
 	ring_consume(&peer->ring, n);
 	WRITE_ONCE(peer->progress, peer->progress + n);
 	sk_peek_offset_bwd(sk, n);
-	/* The tail before the look at the wish: pairs with tx_wait_space(). */
+	/* The tail before the look at the wish: pairs with tx_wait_space(). Also
+	 * before CHAN_RX_CLOSED, should this be the last: pairs with tx_append().
+	 */
 	smp_mb();
 	if (READ_ONCE(peer->want_space) && ring_len(&peer->ring) <= peer->ring.size / 2)
 		wake_writer(peer);
@@ -450,6 +452,11 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 
 	if (!c)
 		return -ENOTSUPP;
+	/* Not while another has his turn: a thread that slept in TCP's functions may
+	 * have read what he counted on since, and past a ring that opened now his
+	 * read would go on to younger bytes, or to the FIN.
+	 */
+	socksplice_rx_mark_ready(sk, c);
 	do {
 		const bool partial = copied;
 
@@ -593,7 +600,6 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	lock_sock(sk);
 	c = rx_chan(sk);
 	if (c && !tcp_sk(sk)->repair) {
-		socksplice_rx_mark_ready(sk, c);
 		ret = rx_locked(sk, &turn, msg, len, flags);
 		socksplice_rx_turn_end(&turn);
 		c = rx_chan(sk);

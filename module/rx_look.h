@@ -39,9 +39,10 @@ static inline void rx_look(const struct sock *sk, const struct socksplice_chan *
 	s32 tcp, gap;
 
 	/* rcv_nxt before the ring: what TCP delivers later may be younger than
-	 * bytes that a ring seen empty here holds by then. Pairs with the
-	 * publish (barrier A of ring.h): the peer publishes before it hands TCP
-	 * anything younger.
+	 * bytes that a ring seen empty here holds by then. Pairs with the barrier
+	 * after the publish in tx_append(): the peer publishes before it hands TCP
+	 * anything younger, and the softirq that delivers that is a third party,
+	 * to which the release of the head means nothing.
 	 */
 	smp_rmb();
 	used = ring_len(&peer->ring);
@@ -85,7 +86,7 @@ static inline bool socksplice_rx_mark_before(const struct sock *sk, u32 n)
  * thread sleeps in TCP's own functions, from before the pairing: it would never
  * notice bytes in the ring. Both kinds of sleeper are told by their wake
  * function; those of poll and epoll use others. Nor while the reader is the
- * kernel. The socket is locked.
+ * kernel. The socket is locked, and no reader has its turn.
  */
 void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c);
 

@@ -174,12 +174,16 @@ static ssize_t tx_append(struct socksplice_chan *c, struct msghdr *msg)
 	ring_publish(&c->ring, done);
 	/* Head before RX_CLOSED: pairs with the barrier in proto_close(). Either
 	 * we see that the reader is gone, or it sees unread bytes and resets.
+	 * Also head before all that follows on TCP, for rx_look(), and before this
+	 * socket's lock is free, for who closes the ring then (close_ring()).
 	 */
 	smp_mb();
 	if (unlikely(test_bit(CHAN_RX_CLOSED, &peer->flags))) {
 		u32 left;
 
-		/* Its last take came before RX_CLOSED, so the tail is final. */
+		/* Its last take came before RX_CLOSED, so the tail is final: pairs
+		 * with the barrier in socksplice_rx_consume().
+		 */
 		smp_rmb();
 		left = min(ring_len(&c->ring), done);
 		ring_retract(&c->ring, left);
@@ -243,6 +247,7 @@ static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *time
 		goto put;
 	socksplice_stat_inc(SOCKSPLICE_STAT_writer_waits);
 	c->sleepers++;
+	c->space_waiters++;
 	add_wait_queue(sk_sleep(sk), &wait);
 	while (again) {
 		u32 progress = READ_ONCE(c->progress);
@@ -266,7 +271,8 @@ static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *time
 	}
 	remove_wait_queue(sk_sleep(sk), &wait);
 	c->sleepers--;
-	WRITE_ONCE(c->want_space, 0);
+	if (!--c->space_waiters)
+		WRITE_ONCE(c->want_space, 0);
 put:
 	socksplice_chan_put(c, peer);
 	return again;

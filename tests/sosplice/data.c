@@ -453,6 +453,113 @@ static void survives_fork(void)
 	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
 }
 
+static void send_fd(int to, int fd)
+{
+	char byte = 0, control[CMSG_SPACE(sizeof(fd))] = {};
+	struct iovec iov = { &byte, 1 };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = control, .msg_controllen = sizeof(control),
+	};
+	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+
+	cmsg->cmsg_level = SOL_SOCKET;
+	cmsg->cmsg_type = SCM_RIGHTS;
+	cmsg->cmsg_len = CMSG_LEN(sizeof(fd));
+	memcpy(CMSG_DATA(cmsg), &fd, sizeof(fd));
+	check(sendmsg(to, &msg, 0) == 1, "%s", strerror(errno));
+}
+
+static int receive_fd(int from)
+{
+	char byte, control[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = { &byte, 1 };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = control, .msg_controllen = sizeof(control),
+	};
+	int fd;
+
+	check(recvmsg(from, &msg, 0) == 1, "%s", strerror(errno));
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
+	return fd;
+}
+
+/* Both sockets are passed to a process that executes another program, and closed here:
+ * the splice lives for as long as that program.
+ */
+static void survives_passing_and_exec(void)
+{
+	int chan[2], hold[2];
+	struct relay r;
+	pid_t pid;
+	char c;
+
+	check(!socketpair(AF_UNIX, SOCK_STREAM, 0, chan) && !pipe(hold), "%s", strerror(errno));
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	pid = fork();
+	if (!pid) {
+		close(r.c);
+		close(r.p);
+		close(r.q);
+		close(r.s);
+		close(hold[1]);
+		receive_fd(chan[1]);
+		receive_fd(chan[1]);
+		check(write(chan[1], "", 1) == 1, "%s", strerror(errno));
+		dup2(hold[0], 0);
+		execlp("cat", "cat", NULL);
+		die("no cat: %s", strerror(errno));
+	}
+	send_fd(chan[0], r.p);
+	send_fd(chan[0], r.q);
+	close(r.p);
+	close(r.q);
+	check(read(chan[0], &c, 1) == 1, "%s", strerror(errno));
+	stream_write(r.c, 0, 100000);
+	stream_read(r.s, 0, 100000);
+	close(hold[1]);
+	waitpid(pid, NULL, 0);
+	check(!read(r.s, &c, 1), "the sink is still open");
+	check(read(r.c, &c, 1) <= 0, "the source is still open");
+}
+
+/* A process and its namespace go while both directions of their splices are full. */
+static void namespace_removed(void)
+{
+	int i, ready[2];
+
+	for (i = 0; i < 8; i++) {
+		struct relay r;
+		pid_t pid;
+		char c;
+
+		check(!pipe(ready), "%s", strerror(errno));
+		pid = fork();
+		if (!pid) {
+			other_namespace();
+			relay_open(&r, AF_INET, i % 2 ? AF_INET6 : AF_INET);
+			splice_on(&r);
+			splice_fds(r.q, r.p, 0, 0);
+			if (i & 2)
+				fill(r.c, 0);
+			check(write(ready[1], "", 1) == 1, "%s", strerror(errno));
+			for (;;) {
+				send(r.c, &r, sizeof(r), MSG_DONTWAIT);
+				send(r.s, &r, sizeof(r), MSG_DONTWAIT);
+			}
+		}
+		close(ready[1]);
+		check(read(ready[0], &c, 1) == 1, "the other process failed");
+		close(ready[0]);
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+	}
+	while (counter("so_splices_live"))
+		sleep_ms(10);
+}
+
 const struct sock_case data_cases[] = {
 	{ "moves-IPv4", v4 },
 	{ "moves-IPv6", v6 },
@@ -475,5 +582,7 @@ const struct sock_case data_cases[] = {
 	{ "echo", echo },
 	{ "sizes", sizes },
 	{ "survives-fork", survives_fork },
+	{ "survives-passing-and-exec", survives_passing_and_exec },
+	{ "namespace-removed", namespace_removed },
 	{}
 };

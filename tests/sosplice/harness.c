@@ -135,6 +135,18 @@ void stream_read(int fd, uint64_t pos, size_t len)
 	}
 }
 
+size_t stream_take(int fd, uint64_t pos)
+{
+	uint8_t buf[4096];
+	ssize_t n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT), i;
+
+	check(n > 0 || (n < 0 && errno == EAGAIN), "at %llu: %s", (unsigned long long)pos,
+	      n ? strerror(errno) : "end of file");
+	for (i = 0; i < n; i++)
+		check(buf[i] == at(pos + i), "byte %llu is wrong", (unsigned long long)(pos + i));
+	return n > 0 ? n : 0;
+}
+
 uint64_t counter(const char *name)
 {
 	char line[128], key[64];
@@ -188,26 +200,32 @@ void wait_error(int fd, int err)
 	check(!so_error(fd), "told twice");
 }
 
+size_t stream_give(int fd, uint64_t pos)
+{
+	uint8_t buf[4096];
+	ssize_t n;
+	size_t i;
+
+	for (i = 0; i < sizeof(buf); i++)
+		buf[i] = at(pos + i);
+	n = send(fd, buf, sizeof(buf), MSG_DONTWAIT | MSG_NOSIGNAL);
+	check(n > 0 || (n < 0 && errno == EAGAIN), "%s", strerror(errno));
+	return n > 0 ? n : 0;
+}
+
 uint64_t fill(int fd, uint64_t pos)
 {
-	static uint8_t buf[4096];
 	uint64_t done = 0;
 	long quiet = ms();
 
 	while (ms() - quiet < 300) {
-		size_t i;
-		ssize_t n;
+		size_t n = stream_give(fd, pos + done);
 
-		for (i = 0; i < sizeof(buf); i++)
-			buf[i] = at(pos + done + i);
-		n = send(fd, buf, sizeof(buf), MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (n > 0) {
-			done += n;
+		done += n;
+		if (n)
 			quiet = ms();
-		} else {
-			check(n < 0 && errno == EAGAIN, "%s", strerror(errno));
+		else
 			sleep_ms(10);
-		}
 	}
 	return done;
 }

@@ -57,6 +57,9 @@ void splice_fds(int from, int to, int64_t max, long idle_ms);
 /* Bytes of a stream that says where each of its bytes stands. */
 void stream_write(int fd, uint64_t pos, size_t len);
 void stream_read(int fd, uint64_t pos, size_t len);
+/* As much as goes in, or is there, at once and at most 4096: 0 if none. */
+size_t stream_give(int fd, uint64_t pos);
+size_t stream_take(int fd, uint64_t pos);
 
 /* The counter's value, from the module. */
 uint64_t counter(const char *name);
