@@ -481,7 +481,7 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 				sk_peek_offset_fwd(sk, n);
 				peek_pos += n;
 			}
-		} else if (l.tcp) {
+		} else if (l.tcp && len) {	/* none: not even past the urgent mark */
 			if (copied && at_urgent_mark(sk))
 				break;
 			c->rx_partial += partial;

@@ -191,6 +191,29 @@ static void peek_steps_over_mark(void)
 	conn_end(&k);
 }
 
+/* A read of no bytes takes nothing, the mark neither. */
+static void empty_read_stays_at_mark(void)
+{
+	struct conn k;
+	char b[16];
+	int n;
+
+	conn_start(&k);
+	SAY(send(k.a, "abcX", 4, MSG_OOB));
+	arrive_urgent(k.b);
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	say("at mark %d", mark(k.b));
+	SAY(recv(k.b, b, 0, MSG_DONTWAIT));
+	say("at mark %d", mark(k.b));
+	say_poll("poll", poll_now(k.b));
+	SAY(ioctl(k.b, FIONREAD, &n));
+	say("readable %d", n);
+	SAY_BUF(recv(k.b, b, 1, MSG_OOB), b);
+	SAY(send(k.a, "def", 3, 0));
+	SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
+	conn_end(&k);
+}
+
 /* The reader has not read what was sent before the first mark when the second comes:
  * the first byte joins the stream, or is lost if those bytes are in a ring.
  */
@@ -281,6 +304,7 @@ static void mixed_stream(void)
 const struct bcase urgent_cases[] = {
 	CASE(out_of_line), CASE(urgent_read_first), CASE(in_line), CASE(between_ring_bytes),
 	CASE(overwritten_mark), CASE(peek_stops_at_mark), CASE(peek_steps_over_mark),
-	CASE(readable_ends_at_mark), CASE(two_marks_unread), CASE(sigurg), CASE(mixed_stream),
+	CASE(empty_read_stays_at_mark), CASE(readable_ends_at_mark), CASE(two_marks_unread),
+	CASE(sigurg), CASE(mixed_stream),
 	{ }
 };
