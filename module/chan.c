@@ -88,6 +88,16 @@ void socksplice_chan_put(struct socksplice_chan *c, struct socksplice_chan *peer
 		chan_unref(peer);
 }
 
+/* The references that chan_end() took for the pins go with the last of them. */
+void socksplice_chan_unpin(const struct sock *sk, struct socksplice_chan *c)
+{
+	sock_owned_by_me(sk);
+	if (!--c->pins && c->pinned) {
+		c->pinned = false;
+		socksplice_chan_put(c, c->peer);
+	}
+}
+
 /* What the attachment held, one grace period after it ended: softirqs and
  * tcp_poll() look at both chans, and the peer at our socket, under RCU alone.
  */
@@ -110,7 +120,9 @@ static void chan_gone_rcu(struct rcu_head *rcu)
  *   b. Out of the identity table: nobody can link us any more, so peer is now
  *      what it will ever be.
  *   c. Out of the tree, once both ends have ended.
- *   d. The peer cannot find our socket any more; who already has may use it
+ *   d. Tasks of this socket that wait with the lock dropped go on using both
+ *      chans: from here on by references.
+ *   e. The peer cannot find our socket any more; who already has may use it
  *      until the grace period ends, when all references go (chan_gone_rcu).
  */
 static void chan_end(struct sock *sk, struct socksplice_chan *c)
@@ -139,6 +151,11 @@ static void chan_end(struct sock *sk, struct socksplice_chan *c)
 		socksplice_event_chan(SOCKSPLICE_STAT_pairs_ended,
 				      test_bit(CHAN_DROPPED, &c->flags) ? "dropped" : "closed",
 				      c);
+
+	if (c->pins) {
+		c->pinned = true;
+		socksplice_chan_hold(c);
+	}
 
 	c->gone_sk = sk;
 	RCU_INIT_POINTER(c->sk, NULL);
@@ -253,7 +270,7 @@ bool socksplice_chan_is_done(const struct sock *sk, const struct socksplice_chan
 			     const struct socksplice_chan *peer)
 {
 	return !ring_len(&peer->ring) && !c->rx_between && !c->rx_partial &&
-	       !(c->sleepers && READ_ONCE(sk->sk_rcvlowat) > 1);
+	       !(c->rx_sleepers && READ_ONCE(sk->sk_rcvlowat) > 1);
 }
 
 /* The newest pair has the highest order. */

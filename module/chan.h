@@ -9,7 +9,9 @@
  *     detached under the socket's lock only, so whoever holds that lock may
  *     use the chan without a reference.
  *   - One reference belongs to the attachment, one to the peer's chan, and one
- *     to each task that sleeps or copies with the lock dropped.
+ *     to each task that sleeps or copies with the lock dropped. Tasks that only
+ *     wait are counted in chan->pins instead, and share a reference if the chan
+ *     is detached before they are back.
  *   - Whoever holds such a reference holds one on the peer's chan too
  *     (socksplice_chan_hold), because detaching drops the reference between
  *     the chans: two chans that kept each other would never be freed.
@@ -73,18 +75,13 @@ struct chan_memory {
 	u64 cap;			/* most bytes of the group's rings; 0: no limit */
 };
 
+/* What both ends look at for every byte stands on the first line and is seldom
+ * written; what an end writes for every byte of its own follows on other lines, since a
+ * line that one end writes and the other reads costs as much as the rest of a short
+ * message. The ring has its own.
+ */
 struct socksplice_chan {
-	/* Set before the chan is attached, constant afterwards. */
-	struct chan_memory memory;
-	u64 order;			/* of the pair among all; set when linked */
-	u32 id;				/* its lower half, which is what users see */
-	u64 start;			/* ktime_get_ns() of the enrolment */
-	u32 netns_inum;
-	u16 family;
-	void (*data_ready)(struct sock *sk);	/* the socket's own, as found */
-
 	unsigned long flags;		/* enum chan_flag, atomic bit operations */
-	refcount_t ref;
 
 	/* The peer's chan. Written once, under the bucket lock, with release
 	 * (pairs with socksplice_chan_peer()); NULL until linked. The reference
@@ -94,25 +91,8 @@ struct socksplice_chan {
 
 	/* NULL once detached. RCU; cleared under the socket's lock. */
 	struct sock __rcu *sk;
-
-	/* Orders readers that take bytes from TCP with the socket lock dropped.
-	 * rx_mutex, then the socket's lock; never the other way round.
-	 */
-	struct mutex rx_mutex;
-
-	/* The socket's lock, all five. */
-	bool rx_between;	/* a reader holds rx_mutex, between two parts of a read */
-	int rx_partial;		/* readers that dropped the lock with bytes in hand */
-	int tcp_readers;	/* in TCP's recvmsg through us, asleep or about to be */
-	int sleepers;		/* asleep through us, with woken_wake_function */
-	int space_waiters;	/* those of them that wait for space in the ring */
-
-	struct ident ident;
-	struct rb_node in_pairs;	/* all pairs; pairs_lock */
-	struct rcu_head rcu;
-	struct sock *gone_sk;		/* for the callback of rcu only */
-
-	/* The direction from this socket to its peer. */
+	/* The socket's own, as found; constant since before the chan was attached. */
+	void (*data_ready)(struct sock *sk);
 
 	/* The sequence number at which the ring's bytes stand in the TCP
 	 * stream. Written by the producer under its socket's lock, and only
@@ -120,26 +100,54 @@ struct socksplice_chan {
 	 * bytes in the ring (barrier A of ring.h).
 	 */
 	u32 seq;
-	u32 ring_mem;			/* bytes allocated; own socket lock */
-	unsigned long ring_retry;	/* jiffies; after an allocation failed, else 0 */
-	bool spilled;			/* counted as one spill until it reopens */
 	/* Set by a producer that sleeps for space, cleared by the consumer that
 	 * wakes all of them, and by the last that goes; see want_space in tx.c and
 	 * rx.c for the barriers.
 	 */
 	int want_space;
-	/* Bytes the consumer took from this direction, by ring or TCP.
-	 * Written by the consumer under its socket's lock.
+	/* Bytes the consumer took from this direction by TCP. Written by the consumer
+	 * under its socket's lock; see socksplice_chan_progress().
 	 */
-	u32 progress;
+	u32 tcp_taken;
 
-	u64 ring_bytes;			/* producer, own socket lock */
+	/* Set before the chan is attached, constant afterwards. */
+	u16 family;
+	u32 id;				/* lower half of order, which is what users see */
+	u64 order;			/* of the pair among all; set when linked */
+	struct chan_memory memory;
+	u64 start;			/* ktime_get_ns() of the enrolment */
+	u32 netns_inum;
+
+	refcount_t ref ____cacheline_aligned;
+
+	/* The socket's lock, all of these. */
+	bool rx_between;	/* a reader holds rx_mutex, between two parts of a read */
+	bool spilled;		/* counted as one spill until it reopens */
+	bool pinned;		/* the pins of an ended chan hold references */
+	int pins;		/* see socksplice_chan_pin() */
+	int rx_partial;		/* readers that dropped the lock with bytes in hand */
+	int tcp_readers;	/* in TCP's recvmsg through us, asleep or about to be */
+	int sleepers;		/* asleep through us, with woken_wake_function */
+	int rx_sleepers;	/* asleep in socksplice_rx_wait(), with a function of ours */
+	int space_waiters;	/* sleepers that wait for space in the ring */
+	u32 ring_mem;		/* bytes allocated */
+	unsigned long ring_retry;	/* jiffies; after an allocation failed, else 0 */
+	u64 ring_bytes;		/* sent from this socket to its peer, as the next three */
 	u64 ring_msgs;
 	u64 tcp_bytes;
 	u64 tcp_msgs;
-
-	u32 capture_id;		/* capture.c, own socket lock: the capture that was asked */
+	u32 capture_id;		/* capture.c: the capture that was asked */
 	bool captured;		/* and whether it wants this pair */
+
+	/* Orders readers that take bytes from TCP with the socket lock dropped.
+	 * rx_mutex, then the socket's lock; never the other way round.
+	 */
+	struct mutex rx_mutex;
+
+	struct ident ident;
+	struct rb_node in_pairs;	/* all pairs; pairs_lock */
+	struct rcu_head rcu;
+	struct sock *gone_sk;		/* for the callback of rcu only */
 
 	struct llist_node kick;		/* kick.c; valid with CHAN_KICKED */
 	u32 kick_rcv_nxt;		/* kick.c's work only: the reader's, at its last look */
@@ -157,8 +165,14 @@ struct socksplice_chan {
 	u64 idle_bytes;			/* idle.c's work only: ring_bytes, at the last look */
 	unsigned long idle_since;	/* idle.c's work only: jiffies */
 
-	struct ring ring;
+	struct ring ring;		/* the direction from this socket to its peer */
 };
+
+/* Bytes that the consumer has taken from this direction, modulo 2^32. */
+static inline u32 socksplice_chan_progress(const struct socksplice_chan *c)
+{
+	return READ_ONCE(c->ring.tail) + READ_ONCE(c->tcp_taken);
+}
 
 extern struct tcp_ulp_ops socksplice_ulp;
 
@@ -227,6 +241,17 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b);
  */
 struct socksplice_chan *socksplice_chan_hold(struct socksplice_chan *c);
 void socksplice_chan_put(struct socksplice_chan *c, struct socksplice_chan *peer);
+
+/* The same for who only sleeps or spins until the lock is its own again: nothing that
+ * the peer's CPU uses is written unless the chan ends meanwhile. The socket is locked
+ * for both; @c may be gone after _unpin.
+ */
+static inline void socksplice_chan_pin(const struct sock *sk, struct socksplice_chan *c)
+{
+	sock_owned_by_me(sk);
+	c->pins++;
+}
+void socksplice_chan_unpin(const struct sock *sk, struct socksplice_chan *c);
 
 /* The socket of @c, held by its spinlock as a softirq would hold it: NULL if @c is
  * detached, -EBUSY if a task owns the socket. For who must not wait for a task

@@ -26,7 +26,7 @@ static bool soon;			/* something moved, or was busy just now */
  */
 static void wake_sleepers(struct sock *sk, const struct socksplice_chan *c)
 {
-	if (c->sleepers)
+	if (c->sleepers || c->rx_sleepers)
 		wake_up_interruptible_all(sk_sleep(sk));
 }
 

@@ -111,7 +111,6 @@ void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n)
 
 	sock_owned_by_me(sk);
 	ring_consume(&peer->ring, n);
-	WRITE_ONCE(peer->progress, peer->progress + n);
 	/* The tail before the look at the wish: pairs with tx_wait_space(). Also
 	 * before CHAN_RX_CLOSED, should this be the last: pairs with tx_append().
 	 */
@@ -279,7 +278,7 @@ static ssize_t take_tcp(struct sock *sk, struct socksplice_chan *c, struct rx_tu
 			 (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
 	lock_sock(sk);
 	if (n > 0)
-		WRITE_ONCE(turn->peer->progress, turn->peer->progress + n);
+		WRITE_ONCE(turn->peer->tcp_taken, turn->peer->tcp_taken + n);
 	return n;
 }
 
@@ -398,14 +397,25 @@ static bool rx_spin(struct sock *sk, struct socksplice_chan *c, u32 pos)
 #endif
 }
 
+/* Off the queue at the first wake-up, so that a writer that goes on writing before
+ * this reader runs sees no sleeper and spends no time on waking it again.
+ */
+static int rx_wake(struct wait_queue_entry *wait, unsigned int mode, int flags, void *key)
+{
+	int ret = woken_wake_function(wait, mode, flags, key);
+
+	list_del_init(&wait->entry);
+	return ret;
+}
+
 int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos)
 {
-	struct socksplice_chan *peer = socksplice_chan_hold(c);
-	DEFINE_WAIT_FUNC(wait, woken_wake_function);
+	DEFINE_WAIT_FUNC(wait, rx_wake);
 	int rc = 0;
 
+	socksplice_chan_pin(sk, c);
 	if (!rx_spin(sk, c, pos)) {
-		c->sleepers++;
+		c->rx_sleepers++;
 		add_wait_queue(sk_sleep(sk), &wait);
 		sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 		/* On the queue before the look at the ring: pairs with
@@ -415,10 +425,13 @@ int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, 
 		smp_mb();
 		rc = sk_wait_event(sk, timeo, rx_more(sk, c, pos), &wait);
 		sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+		/* Takes the queue's lock, even off the queue: nobody is in rx_wake()
+		 * any more, so the module may go.
+		 */
 		remove_wait_queue(sk_sleep(sk), &wait);
-		c->sleepers--;
+		c->rx_sleepers--;
 	}
-	socksplice_chan_put(c, peer);
+	socksplice_chan_unpin(sk, c);
 	return min(rc, 0);
 }
 

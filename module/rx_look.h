@@ -85,8 +85,8 @@ static inline bool socksplice_rx_mark_before(const struct sock *sk, u32 n)
 /* A reader that knows of the ring is here: the peer may use it. Not while some
  * thread sleeps in TCP's own functions, from before the pairing: it would never
  * notice bytes in the ring. Both kinds of sleeper are told by their wake
- * function; those of poll and epoll use others. Nor while the reader is the
- * kernel. The socket is locked, and no reader has its turn.
+ * function; those of poll and epoll use others, and so do our own readers. Nor
+ * while the reader is the kernel. The socket is locked, and no reader has its turn.
  */
 void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c);
 

@@ -74,7 +74,7 @@ static ssize_t tcp_to_pipe(struct socket *sock, struct socksplice_chan *c,
 	n = socksplice_hook_orig(sock, ppos, pipe, min_t(size_t, len, cap), flags);
 	lock_sock(sk);
 	if (n > 0)
-		WRITE_ONCE(turn->peer->progress, turn->peer->progress + n);
+		WRITE_ONCE(turn->peer->tcp_taken, turn->peer->tcp_taken + n);
 	return n;
 }
 

@@ -247,18 +247,19 @@ static bool tx_spin_space(struct sock *sk, struct socksplice_chan *c,
  */
 static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *timeo)
 {
-	struct socksplice_chan *peer = socksplice_chan_hold(c);
+	struct socksplice_chan *peer = socksplice_chan_peer(c);
 	DEFINE_WAIT_FUNC(wait, woken_wake_function);
 	bool again = true;
 
+	socksplice_chan_pin(sk, c);
 	if (tx_spin_space(sk, c, peer))
-		goto put;
+		goto unpin;
 	socksplice_stat_inc(SOCKSPLICE_STAT_writer_waits);
 	c->sleepers++;
 	c->space_waiters++;
 	add_wait_queue(sk_sleep(sk), &wait);
 	while (again) {
-		u32 progress = READ_ONCE(c->progress);
+		u32 progress = socksplice_chan_progress(c);
 		long slice = min_t(long, *timeo, SPILL_WAIT), t = slice;
 
 		do {
@@ -275,14 +276,14 @@ static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *time
 		if (t && !signal_pending(current))
 			break;
 		again = *timeo && !signal_pending(current) &&
-			READ_ONCE(c->progress) - progress >= c->ring.size / 8;
+			socksplice_chan_progress(c) - progress >= c->ring.size / 8;
 	}
 	remove_wait_queue(sk_sleep(sk), &wait);
 	c->sleepers--;
 	if (!--c->space_waiters)
 		WRITE_ONCE(c->want_space, 0);
-put:
-	socksplice_chan_put(c, peer);
+unpin:
+	socksplice_chan_unpin(sk, c);
 	return again;
 }
 
