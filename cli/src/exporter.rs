@@ -28,6 +28,112 @@ const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Labels = Vec<(&'static str, String)>;
 
+/// What is told as it is: the name here, the module's, what it counts.
+const PLAIN: [(&str, &str, &str); 22] = [
+    (
+        "enrolled",
+        "enrolled",
+        "Ends of connections that a policy chose",
+    ),
+    (
+        "hash_doubts",
+        "doubt_hash",
+        "Ends whose numbers fit each other and whose flow hashes do not: not paired",
+    ),
+    ("pairs_ended", "pairs_ended", "Pairs that are no more"),
+    (
+        "pairs_dropped",
+        "pairs_dropped",
+        "Pairs taken back to TCP while they lived",
+    ),
+    (
+        "paths_lost",
+        "probes_lost",
+        "Pairs that went back to TCP because their packets got no answer",
+    ),
+    (
+        "probes_sent",
+        "probes_sent",
+        "Packets of pairs that ask whether the path works",
+    ),
+    ("ring_messages", "ring_messages", "Messages sent by ring"),
+    (
+        "spills",
+        "spills",
+        "Times that a writer went on by TCP because the ring was full",
+    ),
+    (
+        "writer_waits",
+        "writer_waits",
+        "Blocking writers that waited for the reader",
+    ),
+    (
+        "busy_poll_hits",
+        "busy_poll_hits",
+        "Reads that found bytes while they spun",
+    ),
+    (
+        "rings_given_back",
+        "rings_given_back",
+        "Rings whose memory was freed because they were idle",
+    ),
+    (
+        "rings_capped",
+        "rings_capped",
+        "Rings not made because a cap on memory was reached",
+    ),
+    (
+        "events_lost",
+        "events_lost",
+        "Events that no memory was left to tell of",
+    ),
+    (
+        "capture_records",
+        "capture_records",
+        "Records that captures had room for",
+    ),
+    (
+        "capture_dropped",
+        "capture_dropped",
+        "Records that captures had no room for",
+    ),
+    (
+        "psock_splice_calls",
+        "psock_splice_calls",
+        "Calls of splice(2) on sockmap sockets that the module served",
+    ),
+    (
+        "so_splices_made",
+        "so_splices_made",
+        "Splices (SO_SPLICE) that were set up",
+    ),
+    (
+        "so_splices_ended",
+        "so_splices_ended",
+        "Splices (SO_SPLICE) that are no more",
+    ),
+    (
+        "so_splice_bytes",
+        "so_splice_bytes",
+        "Bytes that SO_SPLICE moved",
+    ),
+    (
+        "so_splice_copied_bytes",
+        "so_splice_copied_bytes",
+        "Of these, what was copied instead of given on by reference",
+    ),
+    (
+        "so_splice_loops",
+        "so_splice_loops",
+        "Splices that ended because their bytes went in a circle",
+    ),
+    (
+        "so_splice_throttled",
+        "so_splice_throttled",
+        "Times that a user's splices had to wait for their share of the CPU",
+    ),
+];
+
 /// What one scrape shows; nothing of the module if that is not loaded.
 struct Scrape {
     version: String,
@@ -155,45 +261,43 @@ impl Scrape {
             attempts.get_or_create(&labels).inc_by(n);
         }
 
-        for (name, source, help) in [
-            ("pairs_ended", "pairs_ended", "Pairs that are no more"),
-            (
-                "pairs_dropped",
-                "pairs_dropped",
-                "Pairs taken back to TCP while they lived",
-            ),
-            (
-                "paths_lost",
-                "probes_lost",
-                "Pairs that went back to TCP because their packets got no answer",
-            ),
-            ("ring_messages", "ring_messages", "Messages sent by ring"),
-            (
-                "spills",
-                "spills",
-                "Times that a writer went on by TCP because the ring was full",
-            ),
-            (
-                "busy_poll_hits",
-                "busy_poll_hits",
-                "Reads that found bytes while they spun",
-            ),
+        let psock = counter(
+            registry,
+            "psock_splice_bytes",
+            "Bytes that splice(2) took from sockmap sockets: pages given on, or copied",
+        );
+        for (path, source) in [
+            ("reference", "psock_splice_ref_bytes"),
+            ("copy", "psock_splice_copy_bytes"),
         ] {
+            let labels = labels(&[("path", path)]);
+            psock.get_or_create(&labels).inc_by(self.value(source));
+        }
+
+        for (name, source, help) in PLAIN {
             let counter = Counter::<u64>::default();
             counter.inc_by(self.value(source));
             registry.register(name, help, counter);
         }
 
-        for (name, source, help) in [
-            ("pairs", "pairs_live", "Pairs that live now"),
+        // Counted one after the other, while splices come and go.
+        let splices = self.value("so_splices_made");
+        let splices = splices.saturating_sub(self.value("so_splices_ended"));
+        for (name, value, help) in [
+            ("pairs", self.value("pairs_live"), "Pairs that live now"),
             (
                 "ring_memory_bytes",
-                "ring_memory_bytes",
+                self.value("ring_memory_bytes"),
                 "Bytes allocated for rings now",
+            ),
+            (
+                "so_splices",
+                splices,
+                "Splices (SO_SPLICE) that there are now",
             ),
         ] {
             let gauge = Gauge::<i64>::default();
-            gauge.set(self.value(source) as i64);
+            gauge.set(value as i64);
             registry.register(name, help, gauge);
         }
 
@@ -241,6 +345,26 @@ mod tests {
         }
         assert!(text.contains("socksplice_build_info{version=\"1.2\""));
         assert!(!text.contains("port="));
+    }
+
+    #[test]
+    fn no_counter_of_the_module_is_left_out() {
+        let with = |name: &str, value| {
+            render(Some(&Scrape {
+                version: "1.2".into(),
+                counters: vec![(name.to_string(), value)],
+            }))
+            .unwrap()
+        };
+        let list = include_str!("../../module/stats.h").split("define SOCKSPLICE_STATS(X)");
+        let list = list.last().unwrap().split("enum socksplice_stat").next();
+        let mut n = 0;
+        for name in list.unwrap().split("X(").skip(1) {
+            let name = name.split(')').next().unwrap();
+            assert!(with(name, 7_654_321).contains(" 7654321\n"), "no {name}");
+            n += 1;
+        }
+        assert!(n > 40, "{n} counters in the list");
     }
 
     #[test]

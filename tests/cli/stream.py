@@ -9,6 +9,8 @@ stream.py talk ADDRESS PORT ROUNDS SIZE OUT
     OUT.rounds how much of it in each round. In the end it prints "holding" and keeps
     the connection until its standard input ends. For each line of that it sends SIZE
     bytes each way and prints "holding" again.
+stream.py ring ADDRESS PORT ROUNDS SIZE OUT
+    The same, but nothing goes by TCP.
 stream.py look PCAP PORT OUT RING0 RING1
     PCAP has what the two have sent by ring, so many bytes of it, in an order in which
     it can have been sent. What went by TCP stands before it or is a gap.
@@ -35,15 +37,31 @@ def pace(sock, rate):
     sock.setsockopt(socket.SOL_SOCKET, 47, struct.pack("Q", rate))
 
 
-def talk(address, port, rounds, size, out):
+def ring(address, port, rounds, size, out):
+    talk(address, port, rounds, size, out, some_by_tcp=False)
+
+
+# Who has not tried to read yet gets its bytes by TCP.
+def try_to_read(sock):
+    try:
+        sock.recv(1, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return
+    raise AssertionError("a byte or the end before anything was sent")
+
+
+def talk(address, port, rounds, size, out, some_by_tcp=True):
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.create_server((address, int(port)), family=family)
     client = socket.create_connection((address, int(port)))
     server, _ = listener.accept()
+    if not some_by_tcp:
+        try_to_read(client)
+        try_to_read(server)
     with open(out + ".0", "wb") as first, open(out + ".1", "wb") as second, \
             open(out + ".rounds", "w") as sizes:
         for i in range(int(rounds)):
-            by_tcp = i == int(rounds) // 2
+            by_tcp = some_by_tcp and i == int(rounds) // 2
             data = os.urandom(1000 if by_tcp else random.randint(1, int(size)))
             for sender, reader, file in ((client, server, first), (server, client, second)):
                 if by_tcp:
@@ -164,4 +182,4 @@ def total(direction):
 
 
 if __name__ == "__main__":
-    {"talk": talk, "look": look}[sys.argv[1]](*sys.argv[2:])
+    {"talk": talk, "ring": ring, "look": look}[sys.argv[1]](*sys.argv[2:])

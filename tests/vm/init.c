@@ -13,6 +13,10 @@
  *			"lab MESSAGE"; from the host: 'd' asks for a dump of what
  *			every task is waiting for, on the kernel console
  *
+ * With systemd=1 in the job, PID 1 forks: its child does all of the above, and PID 1
+ * becomes the machine's systemd when it gets SIGUSR1, so that COMMAND can prepare the
+ * system before it is booted.
+ *
  * What to run is in the out folder's .job: NUL-terminated strings "key=value",
  * then an empty one, then the argument vector. The kernel command line names
  * only that folder and the project, as this is all that the mounts need.
@@ -461,6 +465,33 @@ static pid_t start(char **argv, const int out[2], const int err[2], const char *
 	return pid;
 }
 
+/* Returns in the child, which lives outside of all that systemd starts. */
+static void leave_pid1_to_systemd(void)
+{
+	char *const argv[] = { "/lib/systemd/systemd", "--show-status=no", "--log-target=kmsg",
+			       NULL };
+	char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "TERM=dumb", NULL };
+	sigset_t mask;
+	pid_t child, pid;
+
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGUSR1);
+	sigaddset(&mask, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &mask, NULL);
+	child = fork();
+	if (child < 0)
+		die("cannot fork");
+	if (child == 0)
+		return;
+	while (sigwaitinfo(&mask, NULL) != SIGUSR1)
+		while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+			if (pid == child)
+				power_off();
+	sigprocmask(SIG_UNBLOCK, &mask, NULL);
+	execve(argv[0], argv, env);
+	die("cannot run %s", argv[0]);
+}
+
 int main(void)
 {
 	int out[2], err[2], port_out, port_err, sig, st, status = 0;
@@ -490,6 +521,8 @@ int main(void)
 	environ = envs;
 	setup_system(job_get("modules", ""), job_get("krel", ""));
 	load_socksplice();
+	if (atoi(job_get("systemd", "0")))
+		leave_pid1_to_systemd();
 
 	sigfillset(&mask);
 	sigprocmask(SIG_SETMASK, &mask, NULL);
