@@ -15,7 +15,7 @@ LEVEL = socket.IPPROTO_IP
 SO_SPLICE = 0x5350
 
 # Errors after which copying works: see so_splice(4).
-UNAVAILABLE = (errno.ENOPROTOOPT, errno.EPERM, errno.EINVAL, errno.EAGAIN)
+UNAVAILABLE = (errno.ENOPROTOOPT, errno.EPERM, errno.EINVAL)
 
 
 def splice(source, sink, max_bytes=0, idle=0.0):

@@ -26,6 +26,7 @@
 #include "memory.h"
 #include "probe.h"
 #include "proto.h"
+#include "sosplice.h"
 #include "stats.h"
 #include "tap.h"
 
@@ -169,7 +170,13 @@ static void ulp_release(struct sock *sk)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
 	struct socksplice_chan *c = socksplice_chan_get(sk);
+	struct soend *end = c->end;
 
+	if (end) {
+		WRITE_ONCE(c->end, NULL);
+		socksplice_soend_release(sk, end);
+		module_put(THIS_MODULE);	/* the core drops one, for the chan */
+	}
 	/* sk_prot is still used to uncharge what the socket holds. */
 	socksplice_proto_restore(sk);
 	rcu_assign_pointer(icsk->icsk_ulp_data, NULL);
@@ -182,11 +189,16 @@ void socksplice_chan_detach(struct sock *sk)
 	struct socksplice_chan *c = socksplice_chan_get(sk);
 
 	sock_owned_by_me(sk);
-	socksplice_proto_restore(sk);
-	/* Ops before data, for socksplice_chan_get_rcu(). */
-	WRITE_ONCE(icsk->icsk_ulp_ops, NULL);
-	smp_wmb();
-	RCU_INIT_POINTER(icsk->icsk_ulp_data, NULL);
+	if (c->end) {
+		/* c->end stays, for who has found @c a moment ago, under RCU. */
+		socksplice_soend_inherit(sk, c->end);
+	} else {
+		socksplice_proto_restore(sk);
+		/* Ops before data, for socksplice_slot_get_rcu(). */
+		WRITE_ONCE(icsk->icsk_ulp_ops, NULL);
+		smp_wmb();
+		RCU_INIT_POINTER(icsk->icsk_ulp_data, NULL);
+	}
 	chan_end(sk, c);
 	/* Our own text is on the stack; socksplice_enter() keeps it. */
 	module_put(THIS_MODULE);
@@ -244,6 +256,7 @@ struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ide
 		return ERR_PTR(-ENOENT);
 	}
 
+	c->slot = SLOT_CHAN;
 	c->ident = *id;
 	c->flags = flags;
 	c->memory = *memory;

@@ -35,6 +35,16 @@
 #include "ring.h"
 #include "uapi/socksplice.h"
 
+struct soend;
+
+/* What icsk_ulp_data points to, by the first member of both: who looks without the
+ * socket's lock may find one where the other was a moment ago.
+ */
+enum slot_kind {
+	SLOT_CHAN,
+	SLOT_SOEND,	/* sosplice.h */
+};
+
 /* Bits of chan->flags; set_bit, test_bit: written by both ends. */
 enum chan_flag {
 	CHAN_PARKED,	/* in the identity table; changed under its bucket lock */
@@ -81,6 +91,7 @@ struct chan_memory {
  * message. The ring has its own.
  */
 struct socksplice_chan {
+	enum slot_kind slot;		/* SLOT_CHAN; first, constant */
 	unsigned long flags;		/* enum chan_flag, atomic bit operations */
 
 	/* The peer's chan. Written once, under the bucket lock, with release
@@ -93,6 +104,11 @@ struct socksplice_chan {
 	struct sock __rcu *sk;
 	/* The socket's own, as found; constant since before the chan was attached. */
 	void (*data_ready)(struct sock *sk);
+	/* Of a socket that is, or was, spliced while paired: not in the slot then, which is
+	 * this chan's, and handed the slot when this chan is detached. Written under the
+	 * socket's lock; the peer follows it under RCU, which frees it.
+	 */
+	struct soend *end;
 
 	/* The sequence number at which the ring's bytes stand in the TCP
 	 * stream. Written by the producer under its socket's lock, and only
@@ -128,7 +144,7 @@ struct socksplice_chan {
 	int rx_partial;		/* readers that dropped the lock with bytes in hand */
 	int tcp_readers;	/* in TCP's recvmsg through us, asleep or about to be */
 	int sleepers;		/* asleep through us, with woken_wake_function */
-	int rx_sleepers;	/* asleep in socksplice_rx_wait(), with a function of ours */
+	int rx_sleepers;	/* in socksplice_rx_wait(): spinning, asleep, or just woken */
 	int space_waiters;	/* sleepers that wait for space in the ring */
 	u32 ring_mem;		/* bytes allocated */
 	unsigned long ring_retry;	/* jiffies; after an allocation failed, else 0 */
@@ -174,7 +190,7 @@ static inline u32 socksplice_chan_progress(const struct socksplice_chan *c)
 	return READ_ONCE(c->ring.tail) + READ_ONCE(c->tcp_taken);
 }
 
-extern struct tcp_ulp_ops socksplice_ulp;
+extern struct tcp_ulp_ops socksplice_ulp, socksplice_soend_ulp;
 
 /* The chan of a socket whose lock the caller holds, or NULL. */
 static inline struct socksplice_chan *socksplice_chan_get(const struct sock *sk)
@@ -186,22 +202,37 @@ static inline struct socksplice_chan *socksplice_chan_get(const struct sock *sk)
 	return (__force void *)rcu_access_pointer(icsk->icsk_ulp_data);
 }
 
-/* The same without the lock, under rcu_read_lock(). Attaching writes the data
- * first and the ops second, detaching the other way round, after which the slot
- * may become another ULP's: the data are a chan only if the ops are ours before
- * and after. A slot that went to another ULP never comes back.
+static inline bool slot_is_ours(const struct tcp_ulp_ops *ops)
+{
+	return ops == &socksplice_ulp || ops == &socksplice_soend_ulp;
+}
+
+/* What the slot holds, without the lock, under rcu_read_lock(). Attaching writes the
+ * data first and the ops second, detaching the other way round, after which the slot
+ * may become another ULP's: the data are ours only if the ops are before and after.
+ * A slot that went to another ULP never comes back. A chan hands the slot to its soend
+ * by the data alone, so that at no moment neither is found.
  */
-static inline struct socksplice_chan *socksplice_chan_get_rcu(const struct sock *sk)
+static inline enum slot_kind *socksplice_slot_get_rcu(const struct sock *sk)
 {
 	const struct inet_connection_sock *icsk = inet_csk(sk);
-	struct socksplice_chan *c;
+	enum slot_kind *slot;
 
-	/* Pairs with the release in socksplice_chan_attach(). */
-	if (smp_load_acquire(&icsk->icsk_ulp_ops) != &socksplice_ulp)
+	/* Pairs with the release in socksplice_chan_attach() and socksplice_soend_claim(). */
+	if (!slot_is_ours(smp_load_acquire(&icsk->icsk_ulp_ops)))
 		return NULL;
-	c = (__force void *)rcu_dereference(icsk->icsk_ulp_data);
-	smp_rmb();	/* pairs with the one in socksplice_chan_detach() */
-	return READ_ONCE(icsk->icsk_ulp_ops) == &socksplice_ulp ? c : NULL;
+	slot = (__force void *)rcu_dereference(icsk->icsk_ulp_data);
+	smp_rmb();	/* pairs with those in socksplice_chan_detach(), _soend_detach() */
+	return slot_is_ours(READ_ONCE(icsk->icsk_ulp_ops)) ? slot : NULL;
+}
+
+/* The chan, by the same rules. */
+static inline struct socksplice_chan *socksplice_chan_get_rcu(const struct sock *sk)
+{
+	enum slot_kind *slot = socksplice_slot_get_rcu(sk);
+
+	return slot && *slot == SLOT_CHAN ?
+	       container_of(slot, struct socksplice_chan, slot) : NULL;
 }
 
 static inline struct socksplice_chan *socksplice_chan_peer(const struct socksplice_chan *c)
@@ -221,7 +252,7 @@ struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ide
 					       unsigned long flags);
 
 /* Undoes the attachment; the socket is locked, by its owner or as by
- * socksplice_chan_trylock(), and goes on as plain TCP.
+ * socksplice_chan_trylock(), and goes on as plain TCP. Its splices live on.
  */
 void socksplice_chan_detach(struct sock *sk);
 

@@ -20,6 +20,7 @@
 #include <net/tcp.h>
 
 #include "compat/compat.h"
+#include "leg.h"
 #include "sosplice.h"
 #include "stats.h"
 
@@ -40,6 +41,7 @@ struct batch {
 	struct bio_vec bv[MOVER_PAGES];	/* each with a reference on its page */
 	unsigned int n;
 	u32 len;
+	bool ring;			/* the source's ring has it, and no page a reference */
 	bool oob;			/* its one byte is urgent */
 	bool foreign;			/* what follows has no pages of this kernel */
 };
@@ -48,7 +50,7 @@ static void batch_free(struct batch *b)
 {
 	unsigned int i;
 
-	for (i = 0; i < b->n; i++)
+	for (i = 0; i < b->n && !b->ring; i++)
 		put_page(b->bv[i].bv_page);
 	b->n = 0;
 	b->len = 0;
@@ -188,7 +190,16 @@ static u32 limit_urgent(struct sock *sk, struct batch *b, u32 len)
 	return len;
 }
 
-/* Notes what stands next in the source's queue, at most @limit bytes. */
+/* Whether the source's ring is what stands next, else caps *@limit to what is before it. */
+static bool batch_fill_from_ring(struct sosplice *s, struct batch *b, u32 *limit)
+{
+	b->ring = socksplice_leg_cap(s->src, limit);
+	if (b->ring)
+		b->n = socksplice_leg_fill(s->src, b->bv, MOVER_PAGES, *limit, &b->len);
+	return b->ring;
+}
+
+/* Notes what stands next for the source's reader, at most @limit bytes. */
 static void batch_fill(struct sosplice *s, struct batch *b, u32 limit)
 {
 	struct sock *sk = s->src;
@@ -199,7 +210,11 @@ static void batch_fill(struct sosplice *s, struct batch *b, u32 limit)
 	b->len = 0;
 	b->oob = false;
 	b->foreign = false;
+	if (batch_fill_from_ring(s, b, &limit))
+		return;
 	limit = limit_urgent(sk, b, limit);
+	if (batch_fill_from_ring(s, b, &limit))
+		return;		/* it passed over the byte before the ring */
 	seq = tcp_sk(sk)->copied_seq;
 	skb = tcp_recv_skb(sk, seq, &off);
 	while (skb && limit && b->n < MOVER_PAGES) {
@@ -223,18 +238,20 @@ static void batch_fill(struct sosplice *s, struct batch *b, u32 limit)
 	}
 }
 
-/* Whether data stand in the queue, whatever becomes of them. */
+/* Whether data stand in the queue or the ring, whatever becomes of them. */
 static bool has_data(struct sock *sk)
 {
 	struct sk_buff *skb;
 	u32 off;
 
+	if (socksplice_leg_unread(sk))
+		return true;
 	skb = tcp_recv_skb(sk, tcp_sk(sk)->copied_seq, &off);
 	return skb && off < skb->len;
 }
 
-/* Takes @sent bytes, which the sink has got, from the source. */
-static void settle(struct sosplice *s, u32 sent)
+/* Takes @sent bytes, which the sink has got, from the source's queue or its @ring. */
+static void settle(struct sosplice *s, u32 sent, bool ring)
 {
 	struct sock *sk = s->src;
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -242,7 +259,10 @@ static void settle(struct sosplice *s, u32 sent)
 	sock_owned_by_me(sk);
 	if (!sent)
 		return;
-	tcp_read_done(sk, sent);
+	if (ring)
+		socksplice_leg_ring_done(sk, sent);
+	else
+		socksplice_leg_tcp_done(sk, sent);
 	if (unlikely(tp->urg_data) && after(tp->copied_seq, tp->urg_seq)) {
 		WRITE_ONCE(tp->urg_data, 0);
 		tcp_fast_path_check(sk);
@@ -275,7 +295,7 @@ static bool sink_is_ours(const struct sosplice *s)
 static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry)
 {
 	struct msghdr msg = {
-		.msg_flags = MSG_SPLICE_PAGES | MSG_DONTWAIT | MSG_NOSIGNAL,
+		.msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL,
 	};
 	struct sock *sk = s->dst;
 	struct soend *end = socksplice_soend_get(sk);
@@ -316,10 +336,12 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 		taken = true;
 	}
 
+	if (!b->ring)
+		msg.msg_flags |= MSG_SPLICE_PAGES;
 	if (b->oob)
 		msg.msg_flags |= MSG_OOB;
 	iov_iter_bvec(&msg.msg_iter, ITER_SOURCE, b->bv, b->n, b->len);
-	ret = tcp_sendmsg_locked(sk, &msg, b->len);
+	ret = socksplice_leg_send(sk, &msg, b->len, s->memcg);
 
 	if (ret < 0 && ret != -EAGAIN && ret != -ENOMEM && ret != -ENOBUFS) {
 		/* tcp_sendmsg_locked() has consumed the error. */
@@ -402,7 +424,7 @@ static enum mover_next move(struct sosplice *s, u32 *left, int *why)
 	sent = sink_send(s, &b, &err, &hungry);
 	full = sent < b.len;
 	batch_free(&b);
-	settle(s, sent);
+	settle(s, sent, b.ring);
 	*left -= min(*left, sent);
 
 	if (err)
@@ -421,8 +443,10 @@ static enum mover_next mover_round(struct sosplice *s, u32 *left)
 	struct sock *src = s->src, *dst = s->dst;
 	int why = why_end(s);
 
-	if (why < 0 && has_data(src)) {
-		if (*left == MOVER_BUDGET && socksplice_soend_expel(src)) {
+	if (why < 0 && !socksplice_leg_enter(src)) {
+		next = NEXT_LATER;
+	} else if (why < 0 && has_data(src)) {
+		if (*left == MOVER_BUDGET && socksplice_sleeper_expel(src)) {
 			next = NEXT_LATER;
 		} else if (dst == src) {
 			next = move(s, left, &why);
@@ -490,6 +514,15 @@ void socksplice_mover_queue(struct sosplice *s)
 	refcount_inc(&s->ref);
 	if (!queue_work(mover_wq, &s->work))
 		refcount_dec(&s->ref);
+}
+
+bool socksplice_mover_queue_rcu(struct sosplice *s)
+{
+	if (!refcount_inc_not_zero(&s->ref))
+		return false;
+	if (!queue_work(mover_wq, &s->work))
+		socksplice_sosplice_put(s);
+	return true;
 }
 
 /* What is left to do, or NEXT_WAIT. */

@@ -37,6 +37,11 @@ struct proto *socksplice_proto_clone(const struct sock *sk)
 	return sk->sk_prot == &tcpv6_prot ? &clone_v6 : &clone_v4;
 }
 
+struct proto *socksplice_proto_paired(bool v6)
+{
+	return v6 ? &clone_v6 : &clone_v4;
+}
+
 bool socksplice_proto_known(const struct proto *prot)
 {
 	return prot == &tcp_prot || prot == &tcpv6_prot;
@@ -156,7 +161,15 @@ static int close_peers_ring(struct socksplice_chan *c)
 	}
 }
 
-int socksplice_proto_unpair(struct sock *sk)
+/*
+ * Back to plain TCP, for what cannot work beside a ring. What the peer has yet
+ * to read of our ring stays there for it, in its place before all that TCP
+ * carries from now on. What we have yet to read cannot be put back into TCP's
+ * queue: -EBUSY until the application has read it, and while another thread is
+ * in the middle of a call that reads; -EINTR. Refused or not, the pair is on its way
+ * back to TCP from here on. May sleep; the socket is not locked.
+ */
+static int proto_unpair(struct sock *sk)
 {
 	struct socksplice_chan *c, *peer;
 	int err;
@@ -202,7 +215,7 @@ static int proto_setsockopt(struct sock *sk, int level, int optname,
 	held = try_module_get(THIS_MODULE);
 	if ((level == SOL_TCP && (optname == TCP_ULP || optname == TCP_REPAIR)) ||
 	    (level == SOL_IPV6 && optname == IPV6_ADDRFORM))
-		ret = socksplice_proto_unpair(sk);
+		ret = proto_unpair(sk);
 	if (!ret)
 		ret = tcp_prot.setsockopt(sk, level, optname, optval, optlen);
 	if (held)

@@ -408,14 +408,19 @@ static int rx_wake(struct wait_queue_entry *wait, unsigned int mode, int flags, 
 	return ret;
 }
 
+bool socksplice_rx_is_sleeper(const struct wait_queue_entry *wait)
+{
+	return wait->func == rx_wake;
+}
+
 int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos)
 {
 	DEFINE_WAIT_FUNC(wait, rx_wake);
 	int rc = 0;
 
 	socksplice_chan_pin(sk, c);
+	c->rx_sleepers++;
 	if (!rx_spin(sk, c, pos)) {
-		c->rx_sleepers++;
 		add_wait_queue(sk_sleep(sk), &wait);
 		sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 		/* On the queue before the look at the ring: pairs with
@@ -429,8 +434,8 @@ int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, 
 		 * any more, so the module may go.
 		 */
 		remove_wait_queue(sk_sleep(sk), &wait);
-		c->rx_sleepers--;
 	}
+	c->rx_sleepers--;
 	socksplice_chan_unpin(sk, c);
 	return min(rc, 0);
 }

@@ -20,6 +20,12 @@ u32 socksplice_rx_available(const struct sock *sk, const struct socksplice_chan 
 /* struct proto.sock_is_readable. Called by tcp_poll() without the lock. */
 bool socksplice_rx_is_readable(struct sock *sk);
 
+/* Whether @wait is a reader's who sleeps in our recvmsg or splice_read for bytes of a pair.
+ * One that was woken is not on the queue; chan->rx_sleepers counts him until he has the
+ * lock.
+ */
+bool socksplice_rx_is_sleeper(const struct wait_queue_entry *wait);
+
 /* Unread bytes in the ring towards @c that its reader could still reach.
  * The socket is locked.
  */

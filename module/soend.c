@@ -8,9 +8,11 @@
  *   - sk_user_data says to others in the kernel (KCM, sunrpc) that the callbacks have an
  *     owner; none of its flag bits is set, so TCP and BPF take it for nothing of theirs;
  *   - a source's recvmsg and splice(2) wait for the splice to end, and its poll shows
- *     nothing to read; who reads a sink is in the kernel's own functions, so that
- *     nobody who sleeps there holds the module;
+ *     nothing to read; who reads a sink is in the functions it had before, so that
+ *     nobody who sleeps there holds the module for the splice's sake;
  *   - close and disconnect end the splices.
+ * On a paired socket the struct proto's functions go on to those of PAIR, which know of
+ * the ring; leg.h has what a splice does with that.
  * When its last splice has ended, all are the kernel's again but for a struct proto
  * that keeps the ULP slot invisible: the slot stays ours until the socket is closed,
  * for the count that getsockopt(SO_SPLICE) tells.
@@ -20,14 +22,10 @@
  * slot's reference and, once that is gone, by socksplice_inflight_drain(), which
  * waits for who has loaded a pointer but not called it.
  */
-#include <linux/fdtable.h>
 #include <linux/module.h>
 #include <linux/poll.h>
 #include <linux/sched/signal.h>
-#include <linux/sched/task.h>
 #include <linux/slab.h>
-#include <asm/syscall.h>
-#include <asm/unistd.h>
 #include <net/inet_common.h>
 #include <net/tcp.h>
 #include <net/transp_v6.h>
@@ -35,17 +33,26 @@
 #include "compat/compat.h"
 #include "hook.h"
 #include "inflight.h"
+#include "leg.h"
 #include "proto.h"
+#include "rx.h"
+#include "rx_look.h"
 #include "sosplice.h"
+#include "splice.h"
 #include "stats.h"
 
 enum { V4, V6, FAMILIES };
 
+/* A socket between splices, a sink that is no source, a source. */
+enum role { RESTING, SINK, SOURCE, ROLES };
+
 /* Filled by init. base_ops: NULL where there is no IPv6. */
 static const struct proto_ops *base_ops[FAMILIES];
-/* Of a source, of a sink that is none, and of a socket between splices. */
 static struct proto_ops source_ops[FAMILIES], sink_ops[FAMILIES];
-static struct proto source_prot[FAMILIES], sink_prot[FAMILIES], resting_prot[FAMILIES];
+static struct proto prots[2][ROLES][FAMILIES];	/* first: paired */
+
+/* PAIR's functions, which do for a socket that is not, or no longer, paired. */
+static const struct proto *paired_prot;
 
 /* What an ordinary TCP socket has; those functions are not exported. */
 static struct {
@@ -141,7 +148,7 @@ bool socksplice_soend_trylock(struct sock *sk)
 	return true;
 }
 
-/* Our own wake function tells our sleepers from TCP's; see expel. */
+/* Our own wake function tells our sleepers from TCP's; see sleeper.c. */
 static int reader_wake(struct wait_queue_entry *wq, unsigned int mode, int sync, void *key)
 {
 	return woken_wake_function(wq, mode, sync, key);
@@ -199,6 +206,21 @@ static int source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	return ret;
 }
 
+/* The ring's bytes are read by its own function; see there for the module. */
+static int paired_source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
+				 int flags COMPAT_ADDR_LEN_PARAM)
+{
+	int ret = 0;
+
+	socksplice_enter();
+	if (!(flags & (MSG_ERRQUEUE | MSG_OOB)))
+		ret = reader_wait(sk, flags & MSG_DONTWAIT);
+	if (!ret)
+		ret = socksplice_rx_recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+	socksplice_leave();
+	return ret;
+}
+
 static ssize_t source_splice_read(struct socket *sock, loff_t *ppos,
 				  struct pipe_inode_info *pipe, size_t len,
 				  unsigned int flags)
@@ -209,7 +231,10 @@ static ssize_t source_splice_read(struct socket *sock, loff_t *ppos,
 	socksplice_enter();
 	held = try_module_get(THIS_MODULE);
 	ret = reader_wait(sock->sk, sock->file->f_flags & O_NONBLOCK);
-	if (!ret)
+	/* Calls from here pass the hook. */
+	if (!ret && socksplice_pair_owns(sock->sk))
+		ret = socksplice_pair_splice_read(sock, ppos, pipe, len, flags);
+	else if (!ret)
 		ret = inet_stream_ops.splice_read(sock, ppos, pipe, len, flags);
 	if (held)
 		module_put(THIS_MODULE);
@@ -285,7 +310,7 @@ static void hooked_close(struct sock *sk, long timeout)
 	if (end)
 		socksplice_sosplice_leave(sk, end);
 	release_sock(sk);
-	tcp_prot.close(sk, timeout);
+	paired_prot->close(sk, timeout);
 	if (held)
 		module_put(THIS_MODULE);
 	socksplice_leave();
@@ -294,15 +319,17 @@ static void hooked_close(struct sock *sk, long timeout)
 /* Called with the socket locked. */
 static int soend_disconnect(struct sock *sk, int flags)
 {
-	struct soend *end = socksplice_soend_get(sk);
+	struct soend *end;
 	int ret;
 
 	socksplice_enter();
+	socksplice_rx_turn_wait(sk);	/* may drop the lock; proto_disconnect() does not then */
+	end = socksplice_soend_get(sk);
 	if (end) {
 		socksplice_sosplice_leave(sk, end);
 		socksplice_soend_detach(sk);
 	}
-	ret = tcp_prot.disconnect(sk, flags);
+	ret = (socksplice_chan_get(sk) ? paired_prot : &tcp_prot)->disconnect(sk, flags);
 	socksplice_leave();
 	return ret;
 }
@@ -332,7 +359,7 @@ static int soend_setsockopt(struct sock *sk, int level, int optname,
 		release_sock(sk);
 	}
 	if (!ret)
-		ret = tcp_prot.setsockopt(sk, level, optname, optval, optlen);
+		ret = paired_prot->setsockopt(sk, level, optname, optval, optlen);
 	if (held)
 		module_put(THIS_MODULE);
 	socksplice_leave();
@@ -358,7 +385,7 @@ static int soend_getsockopt(struct sock *sk, int level, int optname,
 		source = end && end->out;
 		release_sock(sk);
 	}
-	ret = source ? -EBUSY : tcp_prot.getsockopt(sk, level, optname, optval, optlen);
+	ret = source ? -EBUSY : paired_prot->getsockopt(sk, level, optname, optval, optlen);
 out:
 	if (held)
 		module_put(THIS_MODULE);
@@ -380,32 +407,46 @@ static bool is_plain(const struct sock *sk)
 	       ops && (ops == base_ops[V4] || ops == base_ops[V6]);
 }
 
-static bool is_ours(const struct sock *sk, const struct soend *end)
+bool socksplice_soend_has_callbacks(const struct sock *sk, const struct soend *end)
 {
-	return READ_ONCE(sk->sk_user_data) == end && sk->sk_data_ready == soend_data_ready &&
-	       sk->sk_state_change == soend_state_change &&
-	       sk->sk_write_space == soend_write_space &&
-	       sk->sk_error_report == soend_error_report;
+	return end && READ_ONCE(sk->sk_user_data) == end &&
+	       READ_ONCE(sk->sk_data_ready) == soend_data_ready &&
+	       READ_ONCE(sk->sk_state_change) == soend_state_change &&
+	       READ_ONCE(sk->sk_write_space) == soend_write_space &&
+	       READ_ONCE(sk->sk_error_report) == soend_error_report;
+}
+
+static enum role role_of(const struct soend *end)
+{
+	return end->out ? SOURCE : end->in ? SINK : RESTING;
+}
+
+/* Whose struct proto is one of ours, or FAMILIES. */
+static int family_of(const struct proto *prot)
+{
+	int role, f;
+
+	for (f = 0; f < FAMILIES; f++)
+		for (role = 0; role < ROLES; role++)
+			if (prot == &prots[false][role][f] || prot == &prots[true][role][f])
+				return f;
+	return FAMILIES;
 }
 
 /* Unless somebody else has put others there since. */
-static void set_functions(struct sock *sk, struct proto *prot, const struct proto_ops *ops)
+static void set_functions(struct sock *sk, enum role role)
 {
+	const struct proto_ops *ops = role == SOURCE ? source_ops : sink_ops;
 	struct socket *sock = sk->sk_socket;	/* NULL once it is closed */
-	int f;
+	int f = family_of(sk->sk_prot);
 
-	for (f = 0; f < FAMILIES; f++) {
-		if (sk->sk_prot == &source_prot[f] || sk->sk_prot == &sink_prot[f] ||
-		    sk->sk_prot == &resting_prot[f]) {
-			WRITE_ONCE(sk->sk_prot, &prot[f]);
-			break;
-		}
-	}
+	if (f < FAMILIES)
+		WRITE_ONCE(sk->sk_prot, &prots[!!socksplice_chan_get(sk)][role][f]);
 	/* A v4-mapped socket has the ops of its family, not of its struct proto. */
 	for (f = 0; sock && f < FAMILIES; f++) {
 		if (sock->ops == &source_ops[f] || sock->ops == &sink_ops[f] ||
 		    (base_ops[f] && sock->ops == base_ops[f])) {
-			WRITE_ONCE(sock->ops, ops ? &ops[f] : base_ops[f]);
+			WRITE_ONCE(sock->ops, role == RESTING ? base_ops[f] : &ops[f]);
 			break;
 		}
 	}
@@ -429,7 +470,7 @@ static bool hook(struct sock *sk, struct soend *end)
 	if (!plain_sk)
 		return false;
 	end->hooked = true;
-	set_functions(sk, sink_prot, sink_ops);
+	set_functions(sk, SINK);
 	return true;
 }
 
@@ -440,7 +481,7 @@ static void unhook(struct sock *sk, struct soend *end)
 
 	end->hooked = false;
 	write_lock_bh(&sk->sk_callback_lock);
-	ours = is_ours(sk, end);
+	ours = socksplice_soend_has_callbacks(sk, end);
 	if (sk->sk_data_ready == soend_data_ready)
 		WRITE_ONCE(sk->sk_data_ready, plain.data_ready);
 	if (sk->sk_state_change == soend_state_change)
@@ -459,7 +500,7 @@ static void unhook(struct sock *sk, struct soend *end)
 		__module_get(THIS_MODULE);
 		pr_warn_once("a spliced socket was taken over by something in the kernel: the module cannot be unloaded any more\n");
 	}
-	set_functions(sk, resting_prot, NULL);
+	set_functions(sk, RESTING);
 }
 
 void socksplice_soend_update(struct sock *sk, struct soend *end)
@@ -469,8 +510,7 @@ void socksplice_soend_update(struct sock *sk, struct soend *end)
 	sock_owned_by_me(sk);
 	WARN_ON_ONCE(want && !end->hooked);
 	if (want)
-		set_functions(sk, end->out ? source_prot : sink_prot,
-			      end->out ? source_ops : sink_ops);
+		set_functions(sk, role_of(end));
 	else if (end->hooked)
 		unhook(sk, end);
 
@@ -495,48 +535,92 @@ static void soend_end(struct soend *end)
 
 static void restore_prot(struct sock *sk)
 {
-	if (sk->sk_prot == &resting_prot[V6])
-		WRITE_ONCE(sk->sk_prot, &tcpv6_prot);
-	else if (sk->sk_prot == &resting_prot[V4])
-		WRITE_ONCE(sk->sk_prot, &tcp_prot);
+	const int f = family_of(sk->sk_prot);
+
+	if (f == FAMILIES)
+		return;
+	if (socksplice_chan_get(sk))
+		WRITE_ONCE(sk->sk_prot, socksplice_proto_paired(f == V6));
+	else
+		WRITE_ONCE(sk->sk_prot, f == V6 ? &tcpv6_prot : &tcp_prot);
+}
+
+/* The splices have ended when the socket was closed, unless it was by somebody who has
+ * replaced our struct proto.
+ */
+void socksplice_soend_release(struct sock *sk, struct soend *end)
+{
+	socksplice_sosplice_abandon(end);
+	if (end->hooked)
+		unhook(sk, end);
+	restore_prot(sk);
+	soend_end(end);
 }
 
 /* tcp_cleanup_ulp(), in softirq too: the core clears the slot's ops and drops the
- * module reference. The splices have ended when the socket was closed, unless it was by
- * somebody who has replaced our struct proto.
+ * module reference.
  */
 static void ulp_release(struct sock *sk)
 {
 	struct soend *end = socksplice_soend_get(sk);
 
-	socksplice_sosplice_abandon(end);
-	if (end->hooked)
-		unhook(sk, end);
-	restore_prot(sk);
 	RCU_INIT_POINTER(inet_csk(sk)->icsk_ulp_data, NULL);
-	soend_end(end);
+	socksplice_soend_release(sk, end);
+}
+
+void socksplice_soend_inherit(struct sock *sk, struct soend *end)
+{
+	struct inet_connection_sock *icsk = inet_csk(sk);
+
+	sock_owned_by_me(sk);
+	rcu_assign_pointer(icsk->icsk_ulp_data, end);
+	WRITE_ONCE(icsk->icsk_ulp_ops, &socksplice_soend_ulp);
+	set_functions(sk, role_of(end));
 }
 
 void socksplice_soend_detach(struct sock *sk)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
+	struct socksplice_chan *c = socksplice_chan_get(sk);
 	struct soend *end = socksplice_soend_get(sk);
 
 	sock_owned_by_me(sk);
 	restore_prot(sk);
-	/* Ops before data, for socksplice_soend_get_rcu(). */
-	WRITE_ONCE(icsk->icsk_ulp_ops, NULL);
-	smp_wmb();
-	RCU_INIT_POINTER(icsk->icsk_ulp_data, NULL);
+	if (c) {
+		WRITE_ONCE(c->end, NULL);
+	} else {
+		/* Ops before data, for socksplice_slot_get_rcu(). */
+		WRITE_ONCE(icsk->icsk_ulp_ops, NULL);
+		smp_wmb();
+		RCU_INIT_POINTER(icsk->icsk_ulp_data, NULL);
+	}
 	soend_end(end);
 	/* Our own text is on the stack; its caller keeps it. */
 	module_put(THIS_MODULE);
+}
+
+/* Whose struct proto an end can stand in for, or FAMILIES. */
+static int claimable(const struct sock *sk, const struct socksplice_chan *c)
+{
+	int f;
+
+	if (!c && (inet_csk(sk)->icsk_ulp_ops || sk_is_mptcp(sk) || tcp_sk(sk)->repair))
+		return FAMILIES;
+	for (f = 0; f < FAMILIES; f++) {
+		const struct proto *plain_prot = f == V6 ? &tcpv6_prot : &tcp_prot;
+
+		if (sk->sk_prot == (c ? socksplice_proto_paired(f == V6) : plain_prot))
+			return f;
+	}
+	return FAMILIES;
 }
 
 int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
 	struct soend *end = socksplice_soend_get(sk);
+	struct socksplice_chan *c;
+	int f;
 
 	sock_owned_by_me(sk);
 	if (sk->sk_state == TCP_LISTEN)
@@ -544,105 +628,38 @@ int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 	if (sk->sk_state == TCP_CLOSE || !sk->sk_socket)
 		return -ENOTCONN;
 	if (end && end->hooked)
-		return is_ours(sk, end) ? 0 : -EINVAL;
+		return socksplice_soend_has_callbacks(sk, end) ? 0 : -EINVAL;
 	if (!is_plain(sk))
 		return -EINVAL;
 	if (end)
 		return hook(sk, end) ? 0 : -EINVAL;
-	if (icsk->icsk_ulp_ops || sk_is_mptcp(sk) || tcp_sk(sk)->repair ||
-	    !socksplice_proto_known(sk->sk_prot))
+	c = socksplice_chan_get(sk);
+	if (c && !rx_chan(sk)) {
+		socksplice_chan_detach(sk);
+		c = NULL;
+	}
+	f = claimable(sk, c);
+	if (f == FAMILIES)
 		return -EINVAL;
 	/* The caller is inside a call of ours, which holds the module. */
 	__module_get(THIS_MODULE);
 	end = *spare;
 	*spare = NULL;
+	end->slot = SLOT_SOEND;
 	end->sk = sk;
 	spin_lock_bh(&soends_lock);
 	end->order = ++soends_order;
 	list_add_tail(&end->list, &soends);
 	spin_unlock_bh(&soends_lock);
-	rcu_assign_pointer(icsk->icsk_ulp_data, end);
-	smp_store_release(&icsk->icsk_ulp_ops, &socksplice_soend_ulp);
-	WRITE_ONCE(sk->sk_prot, &resting_prot[sk->sk_prot == &tcpv6_prot ? V6 : V4]);
+	if (c) {
+		smp_store_release(&c->end, end);
+	} else {
+		rcu_assign_pointer(icsk->icsk_ulp_data, end);
+		smp_store_release(&icsk->icsk_ulp_ops, &socksplice_soend_ulp);
+	}
+	WRITE_ONCE(sk->sk_prot, &prots[!!c][RESTING][f]);
 	/* If not, it rests. */
 	return hook(sk, end) ? 0 : -EINVAL;
-}
-
-/* Whether the first argument of the task's system call is the socket: 1, 0, or -EAGAIN
- * if somebody is at the task just now. The descriptor may be another file's since the
- * task came to sleep; hook_restart() could not send it here again either.
- */
-static int calls_on(struct task_struct *task, const struct file *file)
-{
-	unsigned long args[6];
-	int same;
-
-	syscall_get_arguments(task, task_pt_regs(task), args);
-	/* Keeps task->files. Tried, as who has it may be interrupted by a wake-up that
-	 * waits for the queue's lock, which we have.
-	 */
-	if (!spin_trylock(&task->alloc_lock))
-		return -EAGAIN;
-	rcu_read_lock();
-	same = file && task->files && files_lookup_fd_raw(task->files, args[0]) == file;
-	rcu_read_unlock();
-	spin_unlock(&task->alloc_lock);
-	return same;
-}
-
-/* Whether the task, which sleeps on a TCP socket, called to read: 1, 0 or -EAGAIN. Who
- * waits for room sleeps in the same way, and by splice(2) in the same system call.
- */
-static int is_reader(struct task_struct *task, const struct file *file)
-{
-	if (task->flags & (PF_KTHREAD | PF_IO_WORKER))
-		return 0;
-	switch (syscall_get_nr(task, task_pt_regs(task))) {
-	case __NR_read:
-	case __NR_readv:
-	case __NR_preadv2:
-	case __NR_recvfrom:
-	case __NR_recvmsg:
-	case __NR_recvmmsg:
-		return 1;
-	case __NR_splice:
-		return calls_on(task, file);
-	default:
-		return 0;
-	}
-}
-
-bool socksplice_soend_expel(struct sock *sk)
-{
-	wait_queue_head_t *wq = sk_sleep(sk);
-	wait_queue_entry_t *entry;
-	bool found = false;
-	unsigned long flags;
-
-	sock_owned_by_me(sk);
-	if (!rcu_access_pointer(sk->sk_wq) || !sk->sk_socket || !wq_has_sleeper(wq))
-		return false;
-	spin_lock_irqsave(&wq->lock, flags);
-	list_for_each_entry(entry, &wq->head, entry) {
-		struct task_struct *task = entry->private;
-		int reads;
-
-		if (entry->func != woken_wake_function)
-			continue;
-		reads = is_reader(task, sk->sk_socket->file);
-		if (!reads)
-			continue;
-		found = true;
-		if (reads < 0)
-			continue;
-		/* As for task_work with TWA_SIGNAL: it leaves its system call and
-		 * enters it again.
-		 */
-		set_tsk_thread_flag(task, TIF_NOTIFY_SIGNAL);
-		wake_up_process(task);
-	}
-	spin_unlock_irqrestore(&wq->lock, flags);
-	return found;
 }
 
 void socksplice_soend_wake(struct sock *sk)
@@ -650,9 +667,14 @@ void socksplice_soend_wake(struct sock *sk)
 	sock_owned_by_me(sk);
 	if (!rcu_access_pointer(sk->sk_wq))
 		return;
+	/* soend->out is NULL before they look at a ring: who appends to it looks the other
+	 * way round, and wakes them himself (leg.h). Pairs with tx_append().
+	 */
+	smp_mb();
 	/* Whatever they wait for: our poll has hidden the end of the stream, too. */
 	wake_up_interruptible_all(sk_sleep(sk));
-	if (!skb_queue_empty(&sk->sk_receive_queue) || sk->sk_shutdown & RCV_SHUTDOWN)
+	if (!skb_queue_empty(&sk->sk_receive_queue) || sk->sk_shutdown & RCV_SHUTDOWN ||
+	    socksplice_leg_unread(sk))
 		plain.data_ready(sk);	/* SIGIO */
 }
 
@@ -739,9 +761,10 @@ void socksplice_soend_drop_all(void)
 	schedule_delayed_work(&drop, 0);
 }
 
-static void make_protos(int f, const struct proto *base)
+static void make_protos(bool paired, int f, const struct proto *base)
 {
-	struct proto *rest = &resting_prot[f], *sink = &sink_prot[f], *source = &source_prot[f];
+	struct proto *rest = &prots[paired][RESTING][f], *sink = &prots[paired][SINK][f];
+	struct proto *source = &prots[paired][SOURCE][f];
 
 	*rest = *base;
 	rest->disconnect = soend_disconnect;
@@ -754,7 +777,7 @@ static void make_protos(int f, const struct proto *base)
 	sink->close = hooked_close;
 	sink->release_cb = soend_release_cb;
 	*source = *sink;
-	source->recvmsg = source_recvmsg;
+	source->recvmsg = paired ? paired_source_recvmsg : source_recvmsg;
 }
 
 static void make_ops(int f, const struct proto_ops *base)
@@ -776,8 +799,11 @@ int socksplice_soend_init(void)
 		pr_err("tcp_prot and tcpv6_prot differ on this kernel: not supported\n");
 		return -EOPNOTSUPP;
 	}
-	make_protos(V4, &tcp_prot);
-	make_protos(V6, &tcpv6_prot);
+	make_protos(false, V4, &tcp_prot);
+	make_protos(false, V6, &tcpv6_prot);
+	make_protos(true, V4, socksplice_proto_paired(false));
+	make_protos(true, V6, socksplice_proto_paired(true));
+	paired_prot = socksplice_proto_paired(false);
 
 	err = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, &sock);
 	if (err)

@@ -21,8 +21,6 @@
 #include <linux/slab.h>
 #include <net/tcp.h>
 
-#include "chan.h"
-#include "proto.h"
 #include "sosplice.h"
 #include "stats.h"
 #include "trace.h"
@@ -53,7 +51,7 @@ void socksplice_sosplice_put(struct sosplice *s)
 	mem_cgroup_put(s->memcg);
 	if (s->frag.page)
 		put_page(s->frag.page);
-	kfree(s);
+	kfree_rcu(s, rcu);
 	atomic_dec(&sosplices_held);
 }
 
@@ -212,21 +210,6 @@ bool socksplice_sosplice_is_tcp(const struct sock *sk)
 	       sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP;
 }
 
-/* A paired socket goes back to TCP first. */
-static int unpair(struct sock *sk)
-{
-	bool paired;
-	int err;
-
-	lock_sock(sk);
-	paired = socksplice_chan_get(sk);
-	release_sock(sk);
-	if (!paired)
-		return 0;
-	err = socksplice_proto_unpair(sk);
-	return err == -EBUSY ? -EAGAIN : err;
-}
-
 static struct sosplice *sosplice_alloc(struct sock *src, struct sock *dst, s64 max,
 				       u64 idle_us)
 {
@@ -272,7 +255,7 @@ static int take_source(struct sosplice *s, struct soend **spare)
 	if (end->out)
 		return -EBUSY;
 	refcount_inc(&s->ref);
-	WRITE_ONCE(end->out, s);
+	smp_store_release(&end->out, s);	/* whole, for socksplice_leg_wake() */
 	list_in(s);
 	socksplice_stat_inc(SOCKSPLICE_STAT_so_splices_made);
 	socksplice_soend_update(sk, end);
@@ -343,7 +326,7 @@ static int start(struct sosplice *s)
 
 	for (;;) {
 		lock_sock(sk);
-		go = !socksplice_soend_expel(sk) || time_after(jiffies, until);
+		go = !socksplice_sleeper_expel(sk) || time_after(jiffies, until);
 		if (go) {
 			end = socksplice_soend_get(sk);
 			if (end && end->out == s)
@@ -366,12 +349,6 @@ static int splice(struct sock *src, struct sock *dst, s64 max, u64 idle_us)
 	struct soend *spare[2];
 	struct sosplice *s;
 	int err;
-
-	err = unpair(src);
-	if (!err && dst != src)
-		err = unpair(dst);
-	if (err)
-		return err;
 
 	s = sosplice_alloc(src, dst, max, idle_us);
 	if (!s)

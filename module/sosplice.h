@@ -10,10 +10,12 @@
  * Lifetime
  *   - icsk_ulp_data points to the soend while it is attached: from the first splice
  *     until the socket is closed, disconnected, given to another ULP, or `drain`.
+ *     On a socket that is paired, it points to the chan, and chan->end to the soend.
  *     Attached and detached under the socket's lock; freed by RCU.
  *   - A splice is held by soend->out of its source, soend->in of its sink, by a
  *     queued or running work and by a pending tick. It holds both sockets, so
- *     whoever ends it does so soon after one of them is closed.
+ *     whoever ends it does so soon after one of them is closed. Freed by RCU: the
+ *     writer into a paired source's ring finds it by soend->out without a lock.
  *   - Each attached soend holds the module.
  *
  * Locks: that of a socket. Only the mover has two, the source's and the sink's, and it
@@ -31,6 +33,8 @@
 #include <linux/workqueue.h>
 #include <net/inet_connection_sock.h>
 #include <net/sock.h>
+
+#include "chan.h"
 
 /* Bits of sosplice->flags; set_bit, test_bit. */
 enum sosplice_flag {
@@ -77,11 +81,15 @@ struct sosplice {
 	/* loop.c */
 	struct hlist_node loop_node;	/* loop_lock */
 	struct loop_ident src_id, dst_id;	/* the mover, before it is on the table */
+
+	struct rcu_head rcu;
 };
 
 struct soend {
+	enum slot_kind slot;		/* SLOT_SOEND; first, constant */
+
 	/* The socket's lock. */
-	struct sosplice *out;		/* whose source this is */
+	struct sosplice *out;		/* whose source this is; the peer by RCU, see leg.h */
 	struct sosplice *in;		/* whose sink this is; may have ended */
 	bool hooked;			/* the socket's functions are ours */
 	bool lowat_hidden;		/* a source's SO_RCVLOWAT is kept here instead */
@@ -97,29 +105,29 @@ struct soend {
 	struct rcu_head rcu;
 };
 
-extern struct tcp_ulp_ops socksplice_soend_ulp;
-
 /* The end of a socket whose lock the caller holds, or NULL. */
 static inline struct soend *socksplice_soend_get(const struct sock *sk)
 {
 	const struct inet_connection_sock *icsk = inet_csk(sk);
+	struct socksplice_chan *c = socksplice_chan_get(sk);
 
+	if (c)
+		return c->end;
 	if (READ_ONCE(icsk->icsk_ulp_ops) != &socksplice_soend_ulp)
 		return NULL;
 	return (__force void *)rcu_access_pointer(icsk->icsk_ulp_data);
 }
 
-/* The same under rcu_read_lock() only; see socksplice_chan_get_rcu(). */
+/* The same under rcu_read_lock() only. */
 static inline struct soend *socksplice_soend_get_rcu(const struct sock *sk)
 {
-	const struct inet_connection_sock *icsk = inet_csk(sk);
-	struct soend *end;
+	enum slot_kind *slot = socksplice_slot_get_rcu(sk);
 
-	if (smp_load_acquire(&icsk->icsk_ulp_ops) != &socksplice_soend_ulp)
+	if (!slot)
 		return NULL;
-	end = (__force void *)rcu_dereference(icsk->icsk_ulp_data);
-	smp_rmb();	/* pairs with the one in socksplice_soend_detach() */
-	return READ_ONCE(icsk->icsk_ulp_ops) == &socksplice_soend_ulp ? end : NULL;
+	if (*slot == SLOT_CHAN)
+		return READ_ONCE(container_of(slot, struct socksplice_chan, slot)->end);
+	return container_of(slot, struct soend, slot);
 }
 
 /* soend.c: the hooks of one socket. All with the socket's lock held. */
@@ -127,7 +135,8 @@ static inline struct soend *socksplice_soend_get_rcu(const struct sock *sk)
 int socksplice_soend_init(void);
 void socksplice_soend_exit(void);
 
-/* Hooks the socket, and attaches *@spare and sets it to NULL if it has no end yet. Its
+/* Hooks the socket, and attaches *@spare and sets it to NULL if it has no end yet. One
+ * that is paired stays so; one that waits for its peer does not any more. The
  * caller gives it a splice, or calls update. 0, or
  * -EOPNOTSUPP for a listener, -ENOTCONN, -EINVAL for what cannot be spliced (kTLS,
  * MPTCP, a sockmap's, a socket that something in the kernel reads or repairs).
@@ -140,10 +149,20 @@ void socksplice_soend_update(struct sock *sk, struct soend *end);
 /* Takes the end off a socket that has no splice. */
 void socksplice_soend_detach(struct sock *sk);
 
-/* Sends tasks that sleep in TCP's own recvmsg out of it, to call ours instead. True
- * if there were some: they are on their way. Also if one could not be looked at just now.
+/* A paired socket goes back to TCP and lives on with @end: the slot, and a struct proto
+ * that knows no ring. The chan's detach only.
  */
-bool socksplice_soend_expel(struct sock *sk);
+void socksplice_soend_inherit(struct sock *sk, struct soend *end);
+
+/* The socket is being destroyed: leaves its splices to the mover, frees the end. Any
+ * context.
+ */
+void socksplice_soend_release(struct sock *sk, struct soend *end);
+
+/* Whether the socket's callbacks are those of @end, which may be NULL. Exact under
+ * sk_callback_lock.
+ */
+bool socksplice_soend_has_callbacks(const struct sock *sk, const struct soend *end);
 
 /* Wakes all who wait for anything on a source that is free again. */
 void socksplice_soend_wake(struct sock *sk);
@@ -163,6 +182,14 @@ bool socksplice_soend_trylock(struct sock *sk);
  * background, until it is done.
  */
 void socksplice_soend_drop_all(void);
+
+/* sleeper.c */
+
+/* Sends tasks that sleep in a read of the source, which is locked, out of it, to call ours
+ * for sources instead. True if there were some: they are on their way. Also if one could
+ * not be looked at just now.
+ */
+bool socksplice_sleeper_expel(struct sock *sk);
 
 /* sosplice.c: one splice. */
 
@@ -220,6 +247,9 @@ void socksplice_mover_prepare(struct sosplice *s);
 
 /* Has the mover look at @s, which somebody holds. Any context. */
 void socksplice_mover_queue(struct sosplice *s);
+
+/* The same under RCU only: false if nobody holds it any more. */
+bool socksplice_mover_queue_rcu(struct sosplice *s);
 
 void socksplice_mover_stop_tick(struct sosplice *s);
 

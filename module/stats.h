@@ -56,7 +56,9 @@
 	X(so_splices_made)						\
 	X(so_splices_ended)						\
 	X(so_splice_bytes)						\
-	X(so_splice_copied_bytes)	/* of these, not by reference */ \
+	X(so_splice_copied_bytes)	/* of these, from TCP, but not by reference */ \
+	X(so_splice_from_ring_bytes)	/* of these, from the ring of a paired source */ \
+	X(so_splice_to_ring_bytes)	/* of these, into the ring of a paired sink */ \
 	X(so_splice_loops)		/* ended with ELOOP */		\
 	X(so_splice_throttled)		/* times that a user's movers had to wait */
 

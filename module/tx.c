@@ -27,6 +27,7 @@
 #include "compat/compat.h"
 #include "inflight.h"
 #include "kick.h"
+#include "leg.h"
 #include "proto.h"
 #include "stats.h"
 #include "tx.h"
@@ -55,7 +56,7 @@ void socksplice_tx_wake_reader(struct socksplice_chan *peer)
 
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
-	if (psk)
+	if (psk && !socksplice_leg_wake(peer))
 		peer->data_ready(psk);
 	rcu_read_unlock();
 }
@@ -72,8 +73,7 @@ static bool reader_is_ours(const struct socksplice_chan *peer)
 
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
-	ours = psk && READ_ONCE(psk->sk_data_ready) == peer->data_ready &&
-	       !READ_ONCE(psk->sk_user_data) &&
+	ours = psk && socksplice_leg_has_callbacks(peer, psk) &&
 	       !rcu_access_pointer(psk->sk_filter) &&
 	       READ_ONCE(psk->sk_shutdown) != SHUTDOWN_MASK &&
 	       READ_ONCE(psk->sk_state) != TCP_CLOSE &&
@@ -357,19 +357,16 @@ static void sent_by_tcp(struct sock *sk, enum route why, ssize_t n)
 	socksplice_kick_reader(sk, c);
 }
 
-int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
+ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
 {
+	long timeo = sock_sndtimeo(sk, msg->msg_flags & MSG_DONTWAIT);
+	const int disconnects = sk->sk_disconnects;
+	enum route route = ROUTE_UNPAIRED;
 	unsigned int more_flags = 0;
 	struct socksplice_chan *c;
-	int disconnects;
-	enum route route = ROUTE_UNPAIRED;
 	ssize_t copied = 0, n;
-	long timeo;
 
-	socksplice_enter();
-	lock_sock(sk);
-	timeo = sock_sndtimeo(sk, msg->msg_flags & MSG_DONTWAIT);
-	disconnects = sk->sk_disconnects;
+	sock_owned_by_me(sk);
 	while (msg_data_left(msg)) {
 		bool again;
 
@@ -387,7 +384,7 @@ int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
 				socksplice_tx_wake_reader(socksplice_chan_peer(c));
 			else
 				copied = n;
-			goto out;
+			return copied;
 		}
 		copied += n;
 		if (unlikely(tcp_sk(sk)->snd_una != tcp_sk(sk)->write_seq))
@@ -400,7 +397,7 @@ int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
 		if (!msg_data_left(msg)) {
 			c->ring_msgs++;
 			socksplice_stat_inc(SOCKSPLICE_STAT_ring_messages);
-			goto out;
+			return copied;
 		}
 		if (n)
 			continue;
@@ -411,7 +408,7 @@ int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
 		if (sk->sk_disconnects != disconnects) {
 			if (!copied)
 				copied = sk_stream_error(sk, msg->msg_flags, -EPIPE);
-			goto out;
+			return copied;
 		}
 		if (again)
 			continue;
@@ -438,8 +435,17 @@ int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
 		sent_by_tcp(sk, route, copied);
 	}
 	socksplice_proto_settle(sk);
-out:
+	return copied;
+}
+
+int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
+{
+	int ret;
+
+	socksplice_enter();
+	lock_sock(sk);
+	ret = socksplice_tx_sendmsg_locked(sk, msg);
 	release_sock(sk);
 	socksplice_leave();
-	return copied;
+	return ret;
 }

@@ -9,7 +9,14 @@ struct socksplice_chan;
 /* struct proto.sendmsg of a socket that carries a chan. */
 int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size);
 
-/* Wakes the reader at the other end of @c, as TCP's arrival of data would. */
+/* The same with the socket locked, whether it has a chan or not; drops the lock to wait,
+ * unless @msg has MSG_DONTWAIT.
+ */
+ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg);
+
+/* Wakes the reader at the other end of @c, as TCP's arrival of data would,
+ * or the mover if it is the source of a splice.
+ */
 void socksplice_tx_wake_reader(struct socksplice_chan *peer);
 
 #endif /* SOCKSPLICE_TX_H */

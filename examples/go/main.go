@@ -77,7 +77,7 @@ func Moved(source *net.TCPConn) (moved uint64, err error) {
 // so_splice(4).
 func unavailable(err error) bool {
 	return errors.Is(err, unix.ENOPROTOOPT) || errors.Is(err, unix.EPERM) ||
-		errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EAGAIN)
+		errors.Is(err, unix.EINVAL)
 }
 
 func forward(source, sink *net.TCPConn) (text string, err error) {

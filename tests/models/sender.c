@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* socksplice_tx_sendmsg() of module/tx.c, step by step. */
+/* socksplice_tx_sendmsg_locked() of module/tx.c, step by step. */
 #include "handover.h"
 
 #define TCP_ROOM	2	/* bytes unread, above which TCP takes no more */
@@ -147,7 +147,7 @@ enum step sender(struct thread *t)
 
 			seen = !t->left;
 			if (t->left) {
-				AT("socksplice_tx_sendmsg: ring_len");
+				AT("socksplice_tx_sendmsg_locked: ring_len");
 				seen = (u8)(S.head - SHARED(S.tail)) >= RING / 2;
 			}
 			if (seen && !MUTANT(WAKE_BEFORE_PUBLISH))

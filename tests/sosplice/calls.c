@@ -318,29 +318,6 @@ static void unprivileged(void)
 	stream_read(r.s, 0, 1000);
 }
 
-/* What came by a ring and nobody has read cannot be taken back: the application reads it,
- * and the next try does. On plain TCP the first one.
- */
-static void eagain_paired(void)
-{
-	struct relay r;
-	int err;
-
-	relay_open(&r, AF_INET, AF_INET);
-	still_plain(&r);
-	stream_write(r.c, 1000, 1000);
-	err = try(r.p, r.q, 0, 0, 0);
-	check(err == (getenv("PAIRED") ? EAGAIN : 0), "%s", strerror(err));
-	if (err) {
-		stream_read(r.p, 1000, 1000);
-		stream_write(r.q, 1000, 1000);
-		refused(0, r.p, r.q, 0, 0, 0);
-	}
-	stream_write(r.c, 2000, 1000);
-	stream_read(r.s, 1000, 2000);
-	wait_moved(r.p, err ? 1000 : 2000);
-}
-
 /* An int, the struct, or nothing at all, which ends the splice. */
 static void argument_forms(void)
 {
@@ -394,7 +371,6 @@ const struct sock_case call_cases[] = {
 	{ "EPERM-user-namespace", in_user_namespace },
 	{ "ENOPROTOOPT-off", enoprotoopt_off },
 	{ "EPERM-switch", unprivileged },
-	{ "EAGAIN-unread-ring", eagain_paired },
 	{ "argument-forms", argument_forms },
 	{ "count-is-kept", count_is_kept },
 	{}

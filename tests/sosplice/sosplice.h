@@ -41,6 +41,7 @@ struct sock_case {
 };
 
 extern const struct sock_case call_cases[], literal_cases[], data_cases[], end_cases[];
+extern const struct sock_case leg_cases[];
 
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *fmt, ...);
 

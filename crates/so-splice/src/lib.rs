@@ -139,12 +139,12 @@ pub fn moved(source: impl AsFd) -> io::Result<u64> {
 
 /// Whether the error of [`splice`] says that these sockets, or any here, cannot be spliced
 /// now, though nothing is wrong with them: the module is not loaded or the feature off
-/// (`ENOPROTOOPT`), the caller may not (`EPERM`), a socket is used in another way, such as
-/// by kTLS (`EINVAL`), or is just going back to TCP (`EAGAIN`). Copying works.
+/// (`ENOPROTOOPT`), the caller may not (`EPERM`), or a socket is used in another way, such
+/// as by kTLS (`EINVAL`). Copying works.
 pub fn is_unavailable(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
-        Some(libc::ENOPROTOOPT | libc::EPERM | libc::EINVAL | libc::EAGAIN)
+        Some(libc::ENOPROTOOPT | libc::EPERM | libc::EINVAL)
     )
 }
 
