@@ -25,7 +25,7 @@
 #include "stats.h"
 
 #define MOVER_BUDGET	(256U << 10)	/* bytes, until others get the CPU */
-#define MOVER_PAGES	16
+#define MOVER_PAGES	64		/* the budget, in pages */
 #define MOVER_BACKOFF_MAX	(HZ / 10 ? : 1)	/* jiffies */
 
 static struct workqueue_struct *mover_wq;
@@ -402,14 +402,31 @@ static int why_end(struct sosplice *s)
 	return -1;
 }
 
+/* What the sink's TCP makes one packet of, which may be segmented later; as
+ * tcp_xmit_size_goal(). The sink is locked.
+ */
+static u32 sink_goal(const struct sosplice *s)
+{
+	const struct tcp_sock *tp = tcp_sk(s->dst);
+
+	sock_owned_by_me(s->dst);
+	return max_t(u32, tp->gso_segs, 1) * tp->mss_cache;
+}
+
 /* Both sockets are locked, and the source has data. *@why: as why_end(). */
 static enum mover_next move(struct sosplice *s, u32 *left, int *why)
 {
+	const u32 goal = sink_goal(s);
 	u32 limit = *left, sent;
 	bool hungry, full;
 	struct batch b;
 	int err = 0;
 
+	/* Where more is behind it, whole packets: what is over waits in the source's queue
+	 * for the next time, which fills its packet.
+	 */
+	if (limit >= goal && limit < (u32)tcp_inq(s->src))
+		limit -= limit % goal;
 	if (s->max)
 		limit = min_t(u64, limit, s->max - s->moved);
 	if (!test_bit(SOSPLICE_TRACED, &s->flags))
@@ -433,7 +450,7 @@ static enum mover_next move(struct sosplice *s, u32 *left, int *why)
 		*why = why_end(s);	/* the sink may have died of it */
 	if (full)
 		return hungry ? NEXT_LATER : NEXT_WAIT;
-	return *left ? NEXT_ROUND : NEXT_NOW;
+	return *left >= goal ? NEXT_ROUND : NEXT_NOW;
 }
 
 /* The source is locked. */

@@ -62,10 +62,9 @@ static struct {
 	void (*error_report)(struct sock *sk);
 } plain;
 
-static LIST_HEAD(soends);
-static u64 soends_order;
-static u64 soends_drop_until;		/* those up to this order are to be detached */
-static DEFINE_SPINLOCK(soends_lock);	/* the list, soend->order, the two above */
+static struct order soends;
+static u64 soends_drop_until;		/* those up to this number are to be detached */
+static DEFINE_SPINLOCK(soends_lock);	/* the two above, soend->all */
 
 static void queue_both(const struct soend *end)
 {
@@ -528,7 +527,7 @@ static void soend_end(struct soend *end)
 {
 	WARN_ON_ONCE(end->out || end->in);
 	spin_lock_bh(&soends_lock);
-	list_del(&end->list);
+	order_del(&soends, &end->all);
 	spin_unlock_bh(&soends_lock);
 	kfree_rcu(end, rcu);
 }
@@ -648,8 +647,7 @@ int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 	end->slot = SLOT_SOEND;
 	end->sk = sk;
 	spin_lock_bh(&soends_lock);
-	end->order = ++soends_order;
-	list_add_tail(&end->list, &soends);
+	order_add(&soends, &end->all);
 	spin_unlock_bh(&soends_lock);
 	if (c) {
 		smp_store_release(&c->end, end);
@@ -690,21 +688,22 @@ struct tcp_ulp_ops socksplice_soend_ulp = {
 static void drop_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(drop, drop_work);
 
-/* Sockets of ends to be detached, behind *@last in the list, held. An end leaves the
- * list before its socket loses the last reference.
+/* Sockets of ends to be detached, behind number *@last, held. An end leaves the order
+ * before its socket loses the last reference.
  */
 static unsigned int drop_collect(struct sock **sk, u64 *last)
 {
-	struct soend *end;
+	struct order_node *o;
 	unsigned int n = 0;
 
 	spin_lock_bh(&soends_lock);
-	list_for_each_entry(end, &soends, list) {
-		if (end->order <= *last)
-			continue;
-		if (n == DROP_BATCH || end->order > soends_drop_until)
+	for (o = order_behind(&soends, *last); o && o->number <= soends_drop_until;
+	     o = order_next(o)) {
+		struct soend *end = container_of(o, struct soend, all);
+
+		if (n == DROP_BATCH)
 			break;
-		*last = end->order;
+		*last = o->number;
 		if (refcount_inc_not_zero(&end->sk->sk_refcnt))
 			sk[n++] = end->sk;
 	}
@@ -755,7 +754,7 @@ static void drop_work(struct work_struct *work)
 void socksplice_soend_drop_all(void)
 {
 	spin_lock_bh(&soends_lock);
-	soends_drop_until = soends_order;
+	soends_drop_until = soends.last;
 	spin_unlock_bh(&soends_lock);
 	cancel_delayed_work(&drop);
 	schedule_delayed_work(&drop, 0);

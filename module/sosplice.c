@@ -30,9 +30,8 @@
 bool socksplice_sosplice_enabled;
 bool socksplice_sosplice_unprivileged = true;
 
-static LIST_HEAD(sosplices);
-static u64 sosplices_order;
-static unsigned int sosplices_live;
+static struct order sosplices;			/* sosplices_lock */
+static unsigned int sosplices_live;		/* sosplices_lock; read without */
 static DEFINE_SPINLOCK(sosplices_lock);
 static atomic_t sosplices_held = ATOMIC_INIT(0);	/* not freed yet, ended or not */
 
@@ -55,19 +54,18 @@ void socksplice_sosplice_put(struct sosplice *s)
 	atomic_dec(&sosplices_held);
 }
 
-static void list_in(struct sosplice *s)
+static void all_in(struct sosplice *s)
 {
 	spin_lock(&sosplices_lock);
-	s->order = ++sosplices_order;
-	list_add_tail(&s->list, &sosplices);
+	order_add(&sosplices, &s->all);
 	WRITE_ONCE(sosplices_live, sosplices_live + 1);
 	spin_unlock(&sosplices_lock);
 }
 
-static void list_out(struct sosplice *s)
+static void all_out(struct sosplice *s)
 {
 	spin_lock(&sosplices_lock);
-	list_del(&s->list);
+	order_del(&sosplices, &s->all);
 	WRITE_ONCE(sosplices_live, sosplices_live - 1);
 	spin_unlock(&sosplices_lock);
 }
@@ -75,17 +73,15 @@ static void list_out(struct sosplice *s)
 int socksplice_sosplices_walk(u64 *last, int (*fn)(struct sosplice *s, void *arg),
 			      void *arg)
 {
-	struct sosplice *s;
+	struct order_node *n;
 	int err = 0;
 
 	spin_lock(&sosplices_lock);
-	list_for_each_entry(s, &sosplices, list) {
-		if (s->order <= *last)
-			continue;
-		err = fn(s, arg);
+	for (n = order_behind(&sosplices, *last); n; n = order_next(n)) {
+		err = fn(container_of(n, struct sosplice, all), arg);
 		if (err)
 			break;
-		*last = s->order;
+		*last = n->number;
 	}
 	spin_unlock(&sosplices_lock);
 	return err;
@@ -95,7 +91,7 @@ int socksplice_sosplices_walk(u64 *last, int (*fn)(struct sosplice *s, void *arg
 static void retire(struct sosplice *s)
 {
 	set_bit(SOSPLICE_ENDED, &s->flags);
-	list_out(s);
+	all_out(s);
 	socksplice_loop_forget(s);
 	socksplice_mover_stop_tick(s);
 }
@@ -235,7 +231,6 @@ static struct sosplice *sosplice_alloc(struct sock *src, struct sock *dst, s64 m
 	s->start = ktime_get_ns();
 	refcount_set(&s->ref, 1);
 	s->memcg = get_mem_cgroup_from_mm(current->mm);
-	INIT_LIST_HEAD(&s->list);
 	INIT_HLIST_NODE(&s->loop_node);
 	socksplice_mover_prepare(s);
 	return s;
@@ -256,7 +251,7 @@ static int take_source(struct sosplice *s, struct soend **spare)
 		return -EBUSY;
 	refcount_inc(&s->ref);
 	smp_store_release(&end->out, s);	/* whole, for socksplice_leg_wake() */
-	list_in(s);
+	all_in(s);
 	socksplice_stat_inc(SOCKSPLICE_STAT_so_splices_made);
 	socksplice_soend_update(sk, end);
 	return 0;

@@ -25,7 +25,6 @@
 #ifndef SOCKSPLICE_SOSPLICE_H
 #define SOCKSPLICE_SOSPLICE_H
 
-#include <linux/list.h>
 #include <linux/mm_types.h>
 #include <linux/refcount.h>
 #include <linux/types.h>
@@ -35,6 +34,7 @@
 #include <net/sock.h>
 
 #include "chan.h"
+#include "order.h"
 
 /* Bits of sosplice->flags; set_bit, test_bit. */
 enum sosplice_flag {
@@ -64,7 +64,6 @@ struct sosplice {
 	struct mem_cgroup *memcg;	/* who pays for copies; held, may be NULL */
 	kuid_t uid;
 	u64 start;			/* ktime_get_ns() of the setsockopt() */
-	u64 order;			/* of the list of all; sosplices_lock */
 
 	/* The source's lock. */
 	u64 moved;			/* read without */
@@ -76,7 +75,7 @@ struct sosplice {
 	struct work_struct work;	/* the mover */
 	struct delayed_work tick;	/* queues work: idle time, or try again */
 
-	struct list_head list;		/* all that live; sosplices_lock */
+	struct order_node all;		/* that live; sosplices_lock */
 
 	/* loop.c */
 	struct hlist_node loop_node;	/* loop_lock */
@@ -99,9 +98,8 @@ struct soend {
 	bool wanted;			/* a mover waits for the socket's lock; its spinlock */
 	u64 moved;			/* by the last splice; read without the lock */
 
-	struct sock *sk;		/* not held: on the list means attached */
-	struct list_head list;		/* all ends; soends_lock */
-	u64 order;			/* soends_lock */
+	struct sock *sk;		/* not held: among all means attached */
+	struct order_node all;		/* that are attached; soends_lock */
 	struct rcu_head rcu;
 };
 
@@ -233,7 +231,7 @@ void socksplice_sosplice_tidy(struct sock *sk, struct soend *end);
 void socksplice_sosplice_put(struct sosplice *s);
 unsigned int socksplice_sosplices_live(void);
 
-/* Calls @fn for each live splice whose order is above *@last, under a spinlock, and
+/* Calls @fn for each live splice that came after number *@last, under a spinlock, and
  * sets *@last; stops when @fn returns non-zero and returns that.
  */
 int socksplice_sosplices_walk(u64 *last, int (*fn)(struct sosplice *s, void *arg),

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * All things of one kind, in the order in which they came.
+ *
+ * A walk may let go of the lock: it goes on behind the number it has come to, whether
+ * that thing is still there or not, and pays for no more than finding the place. What
+ * protects the struct order and the nodes is the lock of whoever has them.
+ */
+#ifndef SOCKSPLICE_ORDER_H
+#define SOCKSPLICE_ORDER_H
+
+#include <linux/rbtree.h>
+#include <linux/types.h>
+
+struct order {
+	struct rb_root root;
+	u64 last;		/* the number of the newest, there or not */
+};
+
+struct order_node {
+	struct rb_node node;
+	u64 number;		/* from 1 on, never the same again */
+};
+
+/* As the newest. */
+static inline void order_add(struct order *o, struct order_node *n)
+{
+	struct rb_node *parent = rb_last(&o->root);
+
+	n->number = ++o->last;
+	rb_link_node(&n->node, parent, parent ? &parent->rb_right : &o->root.rb_node);
+	rb_insert_color(&n->node, &o->root);
+}
+
+static inline void order_del(struct order *o, struct order_node *n)
+{
+	rb_erase(&n->node, &o->root);
+}
+
+static inline struct order_node *order_next(const struct order_node *n)
+{
+	return rb_entry_safe(rb_next(&n->node), struct order_node, node);
+}
+
+/* The first behind @number, or NULL. */
+static inline struct order_node *order_behind(const struct order *o, u64 number)
+{
+	struct rb_node *p = o->root.rb_node;
+	struct order_node *n, *found = NULL;
+
+	while (p) {
+		n = rb_entry(p, struct order_node, node);
+		if (n->number > number) {
+			found = n;
+			p = p->rb_left;
+		} else {
+			p = p->rb_right;
+		}
+	}
+	return found;
+}
+
+#endif /* SOCKSPLICE_ORDER_H */
