@@ -55,10 +55,8 @@ check:	## style and lint
 demo:	## redis and a mesh-like chain over TCP and paired, in a VM: one table
 	@demo/run $(ARGS)
 
-bench:	## the speed tables, in VMs: pairs, sockmap sockets, proxies
-	@bench/run $(ARGS)
-	@bench/psock $(ARGS)
-	@bench/sosplice $(ARGS)
+bench:	## one report of speed, in VMs: pairs, sockmap sockets, proxies
+	@bench/all $(ARGS)
 
 bench-native:	## the same at native speed, in User Mode Linux: TCP, AF_UNIX, a bare ring, pairs
 	@bench/uml/run $(ARGS)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """What the demo and the benchmark need inside the VM: containers on a bridge,
-the command line, and an eye on what else the host is doing."""
+the command line, and an eye on what else the host is doing. On a machine that is
+no VM of ours (bench/run --here), what was made is removed at the end."""
 
+import atexit
 import ctypes
 import json
 import os
@@ -42,6 +44,23 @@ def write(path, text):
         f.write(text)
 
 
+def accel():
+    """tcg, icount or kvm in a VM of ours; native elsewhere."""
+    return os.environ.get("VM_ACCEL", "native")
+
+
+def undo(*command):
+    """At the end, the last one first. A VM's end undoes everything."""
+    if accel() == "native":
+        atexit.register(subprocess.run, command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+
+
+def make_cgroup(path):
+    if not os.path.isdir(path):
+        os.mkdir(path)
+        undo("rmdir", path)
+
+
 class Container:
     """A network namespace with eth0 on the bridge, and a cgroup."""
 
@@ -49,9 +68,10 @@ class Container:
         self.name = name
         self.address = f"10.77.0.{number}"
         self.cgroup = f"{CGROUPS}/{name}"
-        os.makedirs(self.cgroup, exist_ok=True)
+        make_cgroup(self.cgroup)
         veth = f"v-{name}"
         run("ip", "netns", "add", name)
+        undo("ip", "netns", "delete", name)
         run("ip", "link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", name)
         run("ip", "link", "set", veth, "master", "br0", "up")
         run("ip", "-n", name, "addr", "add", f"{self.address}/24", "dev", "eth0")
@@ -100,6 +120,7 @@ class Container:
 
 def bridge():
     run("ip", "link", "add", "br0", "type", "bridge")
+    undo("ip", "link", "delete", "br0")
     run("ip", "link", "set", "br0", "up")
 
 
@@ -126,8 +147,8 @@ class Host:
 
     def __init__(self):
         self.proc = None
-        if os.environ.get("VM_ACCEL") == "icount":
-            return  # whatever they take, its clock does not see it
+        if accel() in ("icount", "native"):
+            return  # whatever they take, its clock does not see it; there is no host
         try:
             os.makedirs("/run/host", exist_ok=True)
             run("mount", "--bind", "/", "/run/host")
@@ -181,7 +202,12 @@ def machine():
     model = ""
     # the host's own, the VM's is the emulator's
     try:
-        for line in Host._read("/run/host/proc/cpuinfo").splitlines():
+        if accel() == "native":
+            with open("/proc/cpuinfo", encoding="utf-8") as f:
+                text = f.read()
+        else:
+            text = Host._read("/run/host/proc/cpuinfo")
+        for line in text.splitlines():
             if line.startswith("model name"):
                 model = line.split(":", 1)[1].strip()
                 break
@@ -191,8 +217,10 @@ def machine():
         "cpu": model or platform.machine(),
         "cpus": os.cpu_count(),
         "kernel": platform.release(),
-        "emulated": os.environ.get("VM_ACCEL") != "kvm",
-        "icount": os.environ.get("VM_ACCEL") == "icount",
+        "accel": accel(),
+        "emulated": accel() in ("tcg", "icount"),
+        "icount": accel() == "icount",
+        "commit": os.environ.get("COMMIT", "unknown"),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
 
@@ -224,7 +252,8 @@ def summary(values):
 def where(machine):
     how = "EMULATED, by a clock that counts the CPU's instructions (a ns each): path lengths, whatever the host does" \
         if machine.get("icount") else "EMULATED (no usable /dev/kvm: ratios count, absolute figures do not)" \
-        if machine["emulated"] else "in a VM on /dev/kvm"
+        if machine["emulated"] else "on the machine itself, in no VM" \
+        if machine.get("accel") == "native" else "in a VM on /dev/kvm"
     return [f"Linux {machine['kernel']}, {machine['cpus']} CPUs of {machine['cpu']}, {machine['date']}", how]
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""The benchmark's part inside the VM: every way that bytes can take between two
-processes, in turn, round by round. JSON on stdout, progress on stderr.
+"""The benchmark's part inside the VM, or on a machine that has the module loaded:
+every way that bytes can take between two processes, in turn, round by round. JSON
+on stdout, progress on stderr.
 
     measure.py ROUNDS SECONDS [CASE-REGEX]
 
@@ -105,10 +106,14 @@ def memory():
 def main():
     rounds, seconds = int(sys.argv[1]), float(sys.argv[2])
     only = re.compile(sys.argv[3] if len(sys.argv) > 3 else "")
+    if json.loads(lab.socksplice("-j", "policy", "show"))["policies"]:
+        sys.exit("bench: there are policies in force, which the benchmark would replace "
+                 "(socksplice policy export, then socksplice policy clear)")
+    lab.undo("socksplice", "policy", "clear")
     host = lab.Host()
     lab.bridge()
     a, b = lab.Container("a", 1), lab.Container("b", 2)
-    os.makedirs(CGROUP, exist_ok=True)
+    lab.make_cgroup(CGROUP)
     places = {"loopback": [], "containers": ["-s", a.name, "-c", b.name, "-a", a.address]}
     rows = [{"place": p, "kind": kind, "size": size, "ways": {}}
             for p in places for kind, size in CASES if only.search(f"{p} {kind} {size}")]

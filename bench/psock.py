@@ -65,9 +65,21 @@ def measure(rounds, seconds, only):
     json.dump({"schema": 1, "machine": lab.machine(), "seconds": seconds, "rows": rows}, sys.stdout, indent=1)
 
 
-def line(name, ways):
-    m = {w: lab.summary([s["value"] for s in lab.quiet(ways[w])])["median"] for w in WAYS}
+def medians(ways):
     rough = any(lab.contended(s) for w in WAYS for s in lab.quiet(ways[w]))
+    return {w: lab.summary([s["value"] for s in lab.quiet(ways[w])])["median"] for w in WAYS}, rough
+
+
+def ratios(data):
+    """For bench/whole.py: the row, what is compared with what, how many times better it
+    is, and whether others on the host disturbed it."""
+    for row, ways in data["rows"].items():
+        m, rough = medians(ways)
+        yield row, "splice(2) to read(2)", m["splice"] / m["read"], rough
+
+
+def line(name, ways):
+    m, rough = medians(ways)
     return [name + (" *" if rough else ""), *(f"{m[w] / 1e6:,.0f}" for w in WAYS),
             f"{m['splice'] / m['read']:.2f}x", f"{m['splice'] / m['copying']:.2f}x"]
 
@@ -91,7 +103,8 @@ def report(path):
                      *(line(name, ways) for name, ways in data["rows"].items())]), sep="\n")
 
 
-if sys.argv[1:2] == ["measure"]:
-    measure(int(sys.argv[2]), float(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else "")
-else:
-    report(sys.argv[2])
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["measure"]:
+        measure(int(sys.argv[2]), float(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else "")
+    else:
+        report(sys.argv[2])

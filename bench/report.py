@@ -37,8 +37,19 @@ def lines(rows):
                f"{medians['paired'] / tcp:.2f}x", f"{medians['poll'] / tcp:.2f}x", f"{ring:.1%}"]
 
 
-def main():
-    with open(sys.argv[1], encoding="utf-8") as f:
+def ratios(data):
+    """For bench/whole.py: the row, what is compared with what, how many times better it
+    is, and whether others on the host disturbed it."""
+    for row in data["rows"]:
+        medians = {w: lab.summary([s["value"] for s in lab.quiet(samples)])["median"]
+                   for w, samples in row["ways"].items()}
+        rough = any(lab.contended(s) for samples in row["ways"].values() for s in lab.quiet(samples))
+        for way in ("paired", "poll"):
+            yield f"{row['place']}, {name(row)}", f"{WAYS[way]} to TCP", medians[way] / max(medians["tcp"], medians["nodelay"]), rough
+
+
+def report(path):
+    with open(path, encoding="utf-8") as f:
         data = json.load(f)
     out = ["", *lab.where(data["machine"])]
     rounds = max(len(s) for row in data["rows"] for s in row["ways"].values())
@@ -60,4 +71,5 @@ def main():
     print("\n".join(out))
 
 
-main()
+if __name__ == "__main__":
+    report(sys.argv[1])

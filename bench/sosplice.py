@@ -194,6 +194,15 @@ def tables(data):
             yield title, rows, form
 
 
+def ratios(data):
+    """For bench/whole.py: the row, what is compared with what, how many times better it
+    is, and whether others on the host disturbed it."""
+    for title, rows, _ in tables(data):
+        for row in rows:
+            for way in ("copy", "pipe"):
+                yield (f"{row.name}: {title}", f"SO_SPLICE to {WAYS[way]}", row.ratio(way) ** row.better, row.rough)
+
+
 def about(data):
     samples = [s for ways in data["rows"].values() for w in ways.values() for s in w]
     rounds = max(len(s) for ways in data["rows"].values() for s in ways.values())
@@ -232,7 +241,7 @@ def draw(data):
     return p.svg(width, y + 8)
 
 
-def report(path, picture):
+def report(path, picture=None):
     with open(path, encoding="utf-8") as f:
         data = json.load(f)
     print("", *about(data), sep="\n")
@@ -247,7 +256,8 @@ def report(path, picture):
             f.write(draw(data))
 
 
-if sys.argv[1:2] == ["measure"]:
-    measure(int(sys.argv[2]), float(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else "")
-else:
-    report(sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["measure"]:
+        measure(int(sys.argv[2]), float(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else "")
+    else:
+        report(sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)

@@ -95,8 +95,17 @@ def targets(rows):
                         for r in rows if r.row["kind"] == "stream" for way in ("paired", "paired+poll")])
 
 
-def main():
-    with open(sys.argv[1], encoding="utf-8") as f:
+def ratios(data):
+    """For bench/whole.py: the row, what is compared with what, how many times better it
+    is, and whether others on the host disturbed it."""
+    for row in map(Row, data["rows"]):
+        cpus = "one CPU" if row.row["cpus"] == 1 else "two CPUs"
+        for way in ("paired", "paired+poll"):
+            yield f"{row.row['place']}, {cpus}, {name(row.row)}", f"{NAMES[way]} to TCP", row.to_tcp(way), row.rough
+
+
+def report(path):
+    with open(path, encoding="utf-8") as f:
         data = json.load(f)
     m = data["machine"]
     rows = [Row(r) for r in data["rows"]]
@@ -132,4 +141,5 @@ def main():
     print("\n".join(out))
 
 
-main()
+if __name__ == "__main__":
+    report(sys.argv[1])
