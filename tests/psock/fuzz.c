@@ -378,7 +378,7 @@ int main(int argc, char **argv)
 				  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	bool full = getenv("TEST_FULL");
 	uint64_t seed, before = psock_bytes();
-	int rounds = full ? 3000 : 250, opt;
+	int rounds = full ? 3000 : amount(250), opt;
 	static struct session s;
 
 	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))

@@ -47,6 +47,11 @@ struct sleeper {
 
 long ms(void);
 
+/* How much of something is enough: @n, and an eighth of that on the debug kernel,
+ * where everything takes ten times as long.
+ */
+size_t amount(size_t n);
+
 /* A case that gets on is slow at worst: only one that has not for two minutes
  * hangs.
  */
