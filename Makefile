@@ -60,7 +60,7 @@ bench:	## the speed tables, in VMs: pairs, sockmap sockets, proxies
 	@bench/psock $(ARGS)
 	@bench/sosplice $(ARGS)
 
-bench-native:	## the same at native speed, in User Mode Linux: TCP, AF_UNIX, a bare ring, pairs
+bench-native:	## the same at native speed, in User Mode Linux: TCP, AF_UNIX, a bare ring, pairs, sockmap
 	@bench/uml/run $(ARGS)
 
 # Root installs what the user has built: nothing is compiled but by DKMS.
