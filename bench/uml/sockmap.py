@@ -19,6 +19,8 @@ ROWS = {
     ("stream", "into memory", 128 << 10): ("read", "splice"),
     ("stream", "looked at", 128 << 10): ("read-check", "splice-check"),
     ("stream", "thrown away", 128 << 10): ("read", "null"),
+    ("stream", "into memory", 512 << 10): ("read", "splice"),
+    ("stream", "thrown away", 512 << 10): ("read", "null"),
     ("drain", "into memory", 128 << 10): ("read", "splice"),
     ("drain", "thrown away", 128 << 10): ("read", "null"),
     ("drain", "into memory", 512 << 10): ("read", "splice"),

@@ -446,7 +446,8 @@ int main(int argc, char **argv)
 			if (r->loses)
 				failed += run(r, way, AF_INET, false);
 			failed += run(r, way, AF_INET, true);
-			failed += run(r, way, AF_INET6, true);
+			if (!on_debug_kernel())
+				failed += run(r, way, AF_INET6, true);
 		}
 	}
 	return failed ? 1 : 0;
