@@ -392,6 +392,7 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
+	flow_warm_up();
 	printf("# seeds from %llu on, %d of them\n", (unsigned long long)seed, rounds);
 	for (int i = 0; i < rounds; i++) {
 		plan(&s, seed + i);
