@@ -1,13 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * psock read|splice|null SECONDS: how fast a reader takes what a verdict program
- * redirects to its socket, over loopback. Prints "BYTES SECONDS".
+ * psock stream|drain WAY SIZE SECONDS [CPU CPU [FILE]]: how fast a reader takes what a
+ * verdict program redirects to its socket, over loopback, by calls for SIZE bytes.
  *
  *	writer -> socket with the program -> (redirected) reader's socket
+ *
+ *	stream	a process writes while the reader reads
+ *	drain	the reader's own rate: it fills its queue itself, and what it takes to
+ *		empty it again is counted
  *
  *	read	read(2)
  *	splice	splice(2) to a pipe, and read(2) from the pipe
  *	null	splice(2) to a pipe, and on to /dev/null
+ *	read-check, splice-check
+ *		likewise, and the reader looks at every byte
+ *
+ * CPU: the writer's and the reader's, else the scheduler's choice. FILE is told the
+ * number of the reader's descriptor before it is used: bench/uml's driver. Prints
+ *
+ *	BYTES SECONDS CPU REF COPY
+ *
+ * CPU is the reader's CPU time in seconds; REF and COPY are the bytes that splice(2)
+ * passed by reference and by copy, by the module's count, uncounted ones with them.
  *
  * Nothing holds back a writer whose bytes are redirected, so it looks where the
  * reader is; and the reader's buffer holds all that is on the way, since the
@@ -17,123 +31,298 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "../tests/psock/lab.h"
 
-#define CHUNK	(128 * 1024)
+#define CHUNK	(128 * 1024)	/* of the file that is written again and again */
+#define PERIOD	10		/* its bytes are 0 to 9, again and again */
 #define AHEAD	(1 << 20)
+#define BURST	(4 << 20)
 #define BUFFER	(8 << 20)
 #define WARM_UP	0.1
+#define LOOK	16		/* turns between two looks at the clock: a system call in places */
+
+static const struct way {
+	const char *name;
+	bool splice, null, check;
+} ways[] = {
+	{ .name = "read" },
+	{ .name = "splice", .splice = true },
+	{ .name = "null", .splice = true, .null = true },
+	{ .name = "read-check", .check = true },
+	{ .name = "splice-check", .splice = true, .check = true },
+};
+
+/* Of both processes. */
+static struct shared {
+	atomic_ullong taken;	/* by the reader */
+	atomic_bool stop;	/* the reader's, to the writer */
+} *shared;
 
 static struct flow flow;
-static atomic_ullong taken;
-static atomic_bool stop;
 
-static double now(void)
+/* The reader's. */
+static struct {
+	const struct way *way;
+	size_t size;
+	char *buf;
+	int pipe[2], null;
+	unsigned long long bytes;
+} reader;
+
+/* What is printed. */
+static unsigned long long bytes;
+static double took, cpu;
+
+static double now(clockid_t clock)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
+	clock_gettime(clock, &ts);
 	return ts.tv_sec + ts.tv_nsec / 1e9;
 }
 
-static void *writer(void *arg)
+static void pin(const char *to)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(atoi(to), &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		die("CPU %s: %s", to, strerror(errno));
+}
+
+static void tell(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || dprintf(fd, "hook %d", flow.rd) < 0)
+		die("%s: %s", path, strerror(errno));
+	close(fd);
+}
+
+static int data_file(void)
 {
 	int file = memfd_create("data", MFD_CLOEXEC);
-	unsigned long long sent = 0;
+	char buf[CHUNK];
 
-	(void)arg;
-	if (file < 0 || ftruncate(file, CHUNK))
+	for (size_t i = 0; i < sizeof(buf); i++)
+		buf[i] = i % PERIOD;
+	if (file < 0 || write(file, buf, sizeof(buf)) != sizeof(buf))
 		die("memfd: %s", strerror(errno));
-	while (!atomic_load(&stop)) {
-		off_t off = 0;
-		ssize_t n;
+	return file;
+}
 
-		if (sent - atomic_load(&taken) > AHEAD) {
+/* Part of the file, from @off on, which it moves; how much. */
+static size_t put(int file, off_t *off)
+{
+	ssize_t n = sendfile(flow.wr, file, off, CHUNK - *off);
+
+	if (n < 0 && errno != EAGAIN)
+		die("sendfile: %s", strerror(errno));
+	*off %= CHUNK;
+	return n > 0 ? n : 0;
+}
+
+static void writer(void)
+{
+	unsigned long long sent = 0;
+	int file = data_file();
+	off_t off = 0;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (!atomic_load(&shared->stop)) {
+		if (sent - atomic_load(&shared->taken) > AHEAD)
 			usleep(50);
-			continue;
-		}
-		n = sendfile(flow.wr, file, &off, CHUNK);
-		if (n < 0 && errno != EAGAIN)
-			die("sendfile: %s", strerror(errno));
-		sent += n > 0 ? n : 0;
+		else
+			sent += put(file, &off);
 	}
 	/* the reader may be asleep */
 	shutdown(flow.peer, SHUT_WR);
-	return NULL;
+	exit(0);
 }
 
-/* One turn of the reader; its bytes, or 0 at the end. */
-static ssize_t take(const char *how, int pipe[2], int null, char *buf)
+/* It has said why. */
+static void writer_died(int sig)
 {
+	(void)sig;
+	if (!atomic_load(&shared->stop))
+		_exit(1);
+}
+
+static void check(size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (reader.buf[i] != (char)((reader.bytes + i) % CHUNK % PERIOD))
+			die("a wrong byte at %llu", reader.bytes + i);
+}
+
+/* One turn of the reader. */
+static void take(void)
+{
+	const struct way *way = reader.way;
 	ssize_t n, left, m;
 
-	if (!strcmp(how, "read")) {
-		n = read(flow.rd, buf, CHUNK);
+	if (!way->splice) {
+		n = read(flow.rd, reader.buf, reader.size);
 	} else {
-		n = splice(flow.rd, NULL, pipe[1], NULL, CHUNK, 0);
+		n = splice(flow.rd, NULL, reader.pipe[1], NULL, reader.size, 0);
 		for (left = n; left > 0; left -= m) {
-			m = !strcmp(how, "null") ? splice(pipe[0], NULL, null, NULL, left, 0) :
-						   read(pipe[0], buf, left);
+			m = way->null ? splice(reader.pipe[0], NULL, reader.null, NULL, left, 0) :
+					read(reader.pipe[0], reader.buf + n - left, left);
 			if (m <= 0)
 				die("pipe: %s", strerror(errno));
 		}
 	}
+	if (!n)
+		die("end of file");
 	if (n < 0 && errno != EAGAIN)
-		die("%s: %s", how, strerror(errno));
-	return n;
+		die("%s: %s", way->name, strerror(errno));
+	if (n > 0 && way->check)
+		check(n);
+	reader.bytes += n > 0 ? n : 0;
+}
+
+static void stream(double seconds, char **cpus)
+{
+	double start, began = 0, t;
+	unsigned int turns = 0;
+	pid_t pid;
+
+	/* A process, since User Mode Linux runs one thread of each at a time; and born
+	 * on its CPU, which settles where the host runs it.
+	 */
+	if (cpus)
+		pin(cpus[0]);
+	signal(SIGCHLD, writer_died);
+	pid = fork();
+	if (pid < 0)
+		die("fork: %s", strerror(errno));
+	if (!pid)
+		writer();
+	if (cpus)
+		pin(cpus[1]);
+	start = now(CLOCK_MONOTONIC);
+	while (!took) {
+		take();
+		atomic_store(&shared->taken, reader.bytes);
+		if (++turns % LOOK)
+			continue;
+		t = now(CLOCK_MONOTONIC);
+		if (!began && t - start >= WARM_UP) {
+			began = t;
+			cpu = now(CLOCK_PROCESS_CPUTIME_ID);
+			bytes = reader.bytes;
+		} else if (began && t - began >= seconds) {
+			took = t - began;
+			cpu = now(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+			bytes = reader.bytes - bytes;
+		}
+	}
+	atomic_store(&shared->stop, true);
+	waitpid(pid, NULL, 0);
+}
+
+/* Until all of a burst is in the reader's queue. */
+static void wait_queued(int count)
+{
+	double start = now(CLOCK_MONOTONIC);
+	int n;
+
+	while (!ioctl(flow.rd, FIONREAD, &n) && n < count) {
+		if (now(CLOCK_MONOTONIC) - start > 10)
+			die("%d of %d bytes are in the queue", n, count);
+		usleep(100);
+	}
+}
+
+static void drain(double seconds)
+{
+	double start = now(CLOCK_MONOTONIC), t, c;
+	int file = data_file();
+	off_t off = 0;
+
+	do {
+		size_t sent = 0;
+
+		while (sent < BURST)
+			sent += put(file, &off);
+		wait_queued(sent);
+		t = now(CLOCK_MONOTONIC);
+		c = now(CLOCK_PROCESS_CPUTIME_ID);
+		for (unsigned long long end = reader.bytes + sent; reader.bytes < end;)
+			take();
+		if (t - start < WARM_UP)
+			continue;
+		took += now(CLOCK_MONOTONIC) - t;
+		cpu += now(CLOCK_PROCESS_CPUTIME_ID) - c;
+		bytes += sent;
+	} while (!took || now(CLOCK_MONOTONIC) - start < WARM_UP + seconds);
+}
+
+static const struct way *find_way(const char *name)
+{
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++)
+		if (!strcmp(ways[i].name, name))
+			return &ways[i];
+	return NULL;
 }
 
 int main(int argc, char **argv)
 {
-	double began = 0, start, seconds = argc == 3 ? atof(argv[2]) : 0, took = 0;
-	int p[2], null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-	unsigned long long first = 0, bytes = 0;
-	char *buf = malloc(CHUNK);
+	double seconds = argc > 4 ? atof(argv[4]) : 0;
+	char **cpus = argc > 6 ? argv + 5 : NULL;
+	unsigned long long ref, copy;
 	int buffer = BUFFER;
-	pthread_t thread;
 
-	if (seconds <= 0 || (strcmp(argv[1], "read") && strcmp(argv[1], "splice") &&
-			     strcmp(argv[1], "null"))) {
+	if (argc > 4) {
+		reader.way = find_way(argv[2]);
+		reader.size = strtoul(argv[3], NULL, 0);
+	}
+	if (!reader.way || !reader.size || reader.size > BUFFER || seconds <= 0 || argc == 6 ||
+	    argc > 8 || (strcmp(argv[1], "stream") && strcmp(argv[1], "drain"))) {
 		fprintf(stderr, "see the head of bench/psock.c\n");
 		return 2;
 	}
-	if (pipe2(p, O_CLOEXEC) || fcntl(p[1], F_SETPIPE_SZ, 1 << 20) < 0 || null < 0 || !buf)
+	reader.null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	reader.buf = malloc(reader.size);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED || reader.null < 0 || !reader.buf)
+		die("%s", strerror(errno));
+	if (pipe2(reader.pipe, O_CLOEXEC) || fcntl(reader.pipe[1], F_SETPIPE_SZ, 1 << 20) < 0)
 		die("pipe: %s", strerror(errno));
-	memset(buf, 0, CHUNK);
+	memset(reader.buf, 0, reader.size);
 	flow_open(&flow, KIND_REDIR, AF_INET);
 	if (setsockopt(flow.rd, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof(buffer)))
 		die("SO_RCVBUFFORCE: %s", strerror(errno));
-	if (pthread_create(&thread, NULL, writer, NULL))
-		die("thread");
-	start = now();
-	while (!took) {
-		ssize_t n = take(argv[1], p, null, buf);
-
-		if (!n)
-			die("end of file");
-		bytes += n > 0 ? n : 0;
-		atomic_store(&taken, bytes);
-		if (!began && now() - start >= WARM_UP) {
-			began = now();
-			first = bytes;
-		} else if (began && now() - began >= seconds) {
-			took = now() - began;
-			bytes -= first;
-		}
+	if (argc > 7)
+		tell(argv[7]);
+	ref = stat_get("psock_splice_ref_bytes");
+	copy = stat_get("psock_splice_copy_bytes");
+	if (!strcmp(argv[1], "drain")) {
+		if (cpus)
+			pin(cpus[1]);
+		drain(seconds);
+	} else {
+		stream(seconds, cpus);
 	}
-	atomic_store(&stop, true);
-	pthread_join(thread, NULL);
-	printf("%llu %.6f\n", bytes, took);
+	ref = stat_get("psock_splice_ref_bytes") - ref;
+	copy = stat_get("psock_splice_copy_bytes") - copy;
+	printf("%llu %.6f %.6f %llu %llu\n", bytes, took, cpu, ref, copy);
 	return 0;
 }

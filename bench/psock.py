@@ -23,11 +23,13 @@ import lab  # noqa: E402
 BUILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "psock")
 PARAM = "/sys/module/socksplice/parameters/"
 WAYS = ("read", "splice", "copying")
+CALL = str(128 << 10)  # bytes a call
 
 # The command of a row by reading and by splicing.
 ROWS = {
-    "into memory": (["bench", "read"], ["bench", "splice"]),
-    "thrown away": (["bench", "read"], ["bench", "null"]),
+    "into memory": (["bench", "stream", "read", CALL], ["bench", "stream", "splice", CALL]),
+    "looked at": (["bench", "stream", "read-check", CALL], ["bench", "stream", "splice-check", CALL]),
+    "thrown away": (["bench", "stream", "read", CALL], ["bench", "stream", "null", CALL]),
     "Go relay, redirected": (["relay", "bench", "msg", "copy"], ["relay", "bench", "msg", "splice"]),
     "Go relay, verdict": (["relay", "bench", "verdict", "copy"], ["relay", "bench", "verdict", "splice"]),
 }
@@ -44,7 +46,7 @@ def sample(host, row, way, seconds):
     others = host.others(look)
     after = lab.stats()
     ref, copy = (after[f"psock_splice_{x}_bytes"] - before[f"psock_splice_{x}_bytes"] for x in ("ref", "copy"))
-    count, took = done.stdout.split()
+    count, took = done.stdout.split()[:2]
     if way == "read" and ref + copy or way == "splice" and ref < 9 * copy or way == "copying" and ref or \
             way != "read" and ref + copy < int(count):
         sys.exit(f"bench {row} {way}: {count} bytes, {ref} by reference, {copy} by copy")
@@ -91,8 +93,8 @@ def report(path):
     rounds = max((len(s) for ways in data["rows"].values() for s in ways.values()), default=0)
     print("", *lab.where(data["machine"]), sep="\n")
     print(f"splice(2) on sockmap sockets. MB/s, medians of {rounds} samples of {data['seconds']} s, all ways in turn "
-          "in one boot.\nThe first two rows: a verdict program redirects to the reader's socket, over loopback; "
-          "the reader splices to a pipe and\nreads that, or splices it on to /dev/null. "
+          "in one boot.\nThe first rows: a verdict program redirects to the reader's socket, over loopback; "
+          "the reader splices to a pipe and\nreads that (and looks at every byte), or splices it on to /dev/null. "
           "The relays: read(2) and write(2), or splice(2) and splice(2).")
     busy = sum(map(lab.contended, samples))
     if busy:

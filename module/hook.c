@@ -111,14 +111,10 @@ ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
 }
 
 #if defined(CONFIG_DYNAMIC_FTRACE) && defined(CONFIG_HAVE_DYNAMIC_FTRACE_WITH_ARGS)
+#define HOOK_BY_FTRACE
+#endif
 
-/* Whether a part of ours serves this socket. In the ftrace callback: no lock,
- * no sleep. hook_dispatch() asks again, so a stale answer is harmless.
- */
-static bool hook_wants(struct sock *sk)
-{
-	return socksplice_pair_owns(sk) || socksplice_psock_wants(sk);
-}
+#if defined(HOOK_BY_FTRACE) || defined(SOCKSPLICE_UNHOOKED)
 
 static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
@@ -139,6 +135,18 @@ static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
 	ret = hook_dispatch(sock, ppos, pipe, len, flags);
 	socksplice_leave();
 	return ret;
+}
+
+#endif
+
+#ifdef HOOK_BY_FTRACE
+
+/* Whether a part of ours serves this socket. In the ftrace callback: no lock,
+ * no sleep. hook_dispatch() asks again, so a stale answer is harmless.
+ */
+static bool hook_wants(struct sock *sk)
+{
+	return socksplice_pair_owns(sk) || socksplice_psock_wants(sk);
 }
 
 static void notrace hook_callback(unsigned long ip, unsigned long parent_ip,
@@ -192,6 +200,16 @@ void socksplice_hook_exit(void)
 
 #else
 
+#ifdef SOCKSPLICE_UNHOOKED
+ssize_t socksplice_hook_splice_read(struct socket *sock, loff_t *ppos,
+				    struct pipe_inode_info *pipe, size_t len,
+				    unsigned int flags)
+{
+	return hook_splice_read(sock, ppos, pipe, len, flags);
+}
+EXPORT_SYMBOL_GPL(socksplice_hook_splice_read);
+#endif
+
 int socksplice_hook_init(void)
 {
 	pr_warn("this kernel's ftrace cannot redirect functions: splice(2) is not hooked\n");
@@ -199,7 +217,9 @@ int socksplice_hook_init(void)
 #ifndef CONFIG_UML
 #error "a module that pairs without the hook loses bytes to splice(2)"
 #endif
-	/* The native-speed bench: nobody there calls splice(2). */
+	/* The native-speed bench: nobody there calls splice(2), but on sockets that
+	 * its driver gave the function above.
+	 */
 	hook_status = 0;
 #endif
 	return hook_status;

@@ -6,16 +6,19 @@
  *
  *	param MODULE NAME VALUE...	writes a module's parameter; answers with it
  *	ns [NAME]			goes into a network namespace of "ip netns", or back
- *	ip ARGUMENT...			the host's ip(8), with the host's file system,
- *					read-only, as root
- *	kmsg				answers with the number of faults in the kernel
- *					log, each printed before as a line "# ..."
+ *	host FOLDER PROGRAM ARGUMENT...	a program of the host's, with the host's file
+ *					system, read-only, as root; answers with the last
+ *					line that it printed
+ *	kmsg [WORD]			answers with the number of faults in the kernel
+ *					log, each printed before as a line "# ...", less
+ *					warnings that have the WORD
  *	off				ends
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,20 +72,37 @@ static void param(char *args)
 		close(fd);
 }
 
-static void host_ip(char *args)
+static void host(char *args)
 {
-	char *argv[32] = { "ip" };
-	int n = 1, status;
+	char *folder = strtok(args, " "), *argv[32] = { NULL }, line[1024] = "";
+	int n = 0, p[2], status = -1;
+	pid_t pid;
+	FILE *out;
 
-	for (char *a = strtok(args, " "); a && n < 31; a = strtok(NULL, " "))
+	for (char *a = strtok(NULL, " "); a && n < 31; a = strtok(NULL, " "))
 		argv[n++] = a;
-	if (!fork()) {
-		if (!chroot("/host") && !chdir("/"))
-			execv("/bin/ip", argv);
+	if (!n || pipe2(p, O_CLOEXEC)) {
+		printf("! host wants a folder and a program\n");
+		return;
+	}
+	pid = fork();
+	if (!pid) {
+		if (!chroot("/host") && !chdir(folder) && dup2(p[1], 1) >= 0 && dup2(p[1], 2) >= 0)
+			execvp(argv[0], argv);
 		_exit(127);
 	}
-	wait(&status);
-	printf("%s ip: status %d\n", status ? "!" : "=", status);
+	close(p[1]);
+	out = fdopen(p[0], "r");
+	while (out && fgets(line, sizeof(line), out))
+		;
+	if (out)
+		fclose(out);
+	waitpid(pid, &status, 0);
+	line[strcspn(line, "\n")] = '\0';
+	if (status)
+		printf("! %s: status %d: %s\n", argv[0], status, line);
+	else
+		printf("= %s\n", line);
 }
 
 static void ns_enter(const char *name)
@@ -101,12 +121,13 @@ static void ns_enter(const char *name)
 		close(fd);
 }
 
-static void kmsg(void)
+static void kmsg(const char *ignored)
 {
 	static const char *const faults[] = {
 		"WARNING:", "BUG:", "Oops", "Call Trace", "INFO: task", "detected stall",
 	};
 	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK), found = 0;
+	bool in_ignored = false;	/* up to its call trace */
 	char line[8192];
 	ssize_t n;
 
@@ -115,11 +136,17 @@ static void kmsg(void)
 			continue;
 		line[n] = '\0';
 		for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
-			if (strstr(line, faults[i])) {
+			if (!strstr(line, faults[i]))
+				continue;
+			if (in_ignored && strstr(line, "Call Trace")) {
+				in_ignored = false;
+			} else if (*ignored && strstr(line, "WARNING:") && strstr(line, ignored)) {
+				in_ignored = true;
+			} else {
 				found++;
 				printf("# %.*s\n", (int)strcspn(line, "\n"), line);
-				break;
 			}
+			break;
 		}
 	}
 	if (fd >= 0)
@@ -135,12 +162,12 @@ static void obey(char *line)
 		line = "";
 	if (!strcmp(word, "param"))
 		param(line);
-	else if (!strcmp(word, "ip"))
-		host_ip(line);
+	else if (!strcmp(word, "host"))
+		host(line);
 	else if (!strcmp(word, "ns"))
 		ns_enter(line);
 	else if (!strcmp(word, "kmsg"))
-		kmsg();
+		kmsg(line);
 	else
 		printf("! no such command: %s\n", word);
 }

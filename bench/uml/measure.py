@@ -17,6 +17,10 @@ import subprocess
 import sys
 import time
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import sockmap  # noqa: E402
+
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 POLL = 50
 RR = [1, 64, 1024, 4096, 16384, 65536]
@@ -124,13 +128,14 @@ class Uml:
 def set_up(uml, ring_size):
     """Connections by loopback and between two containers, plain and paired."""
     uml.do(f"param socksplice ring_size {ring_size}")
-    uml.do("ip link set lo up")
+    uml.do("param socksplice splice 1")
+    uml.do("host / ip link set lo up")
     for ns in ("a", "b"):
-        uml.do(f"ip netns add {ns}")
-    uml.do("ip link add eth0 netns a type veth peer name eth0 netns b")
+        uml.do(f"host / ip netns add {ns}")
+    uml.do("host / ip link add eth0 netns a type veth peer name eth0 netns b")
     for ns, address in (("a", "10.77.0.1/24"), ("b", "10.77.0.2/24")):
-        uml.do(f"ip -n {ns} addr add {address} dev eth0")
-        uml.do(f"ip -n {ns} link set eth0 up")
+        uml.do(f"host / ip -n {ns} addr add {address} dev eth0")
+        uml.do(f"host / ip -n {ns} link set eth0 up")
     uml.run("open unix unix")
     for enrol, prefix in ((0, ""), (1, "paired")):
         uml.do(f"param socksplice enroll_all {enrol}")
@@ -142,6 +147,7 @@ def set_up(uml, ring_size):
         uml.do("ns b")
         uml.run(f"open {prefix or 'tcp'}-veth tcp")
         uml.do("ns")
+    uml.do("param socksplice enroll_all 0")  # a sockmap takes no enrolled socket
 
 
 def rows(regex):
@@ -154,7 +160,10 @@ def rows(regex):
                     yield place, kind, size, [w for w in ways if kind == "stream" or w != "nodelay"]
 
 
-def sample(uml, place, kind, size, way, cpus, msec):
+def sample(uml, row, way, cpus, msec):
+    if row["place"] == "sockmap":
+        return sockmap.sample(uml, row, way, cpus)
+    place, kind, size = row["place"], row["kind"], row["size"]
     conn, poll, nodelay = WAYS[way]
     name = conn + ("-veth" if place == "containers" else "")
     before = uml.look()
@@ -174,12 +183,14 @@ def sample(uml, place, kind, size, way, cpus, msec):
 
 def boot(args, cpus):
     """All rows with the two threads on these CPUs."""
+    table = [{"cpus": len(set(cpus)), "place": p, "kind": k, "size": s, "ways": w, "rounds": []}
+             for p, k, s, w in rows(args.only)] + sockmap.rows(args.only, cpus)
+    if not table:
+        return table
     two = cpus[0] != cpus[1]
     say(f"booting for {'two CPUs' if two else 'one CPU'}")
     uml = Uml(args.kernel, args.initrd, two)
     set_up(uml, args.ring_size)
-    table = [{"cpus": len(set(cpus)), "place": p, "kind": k, "size": s, "ways": w, "rounds": []}
-             for p, k, s, w in rows(args.only)]
     for row in table:  # a reader has to have been there before the ring is used
         for way in row["ways"]:
             if way.startswith("paired"):
@@ -190,13 +201,13 @@ def boot(args, cpus):
         for row in table:
             for _ in range(3):
                 c2c = int(uml.run("c2c"))
-                samples = {w: sample(uml, row["place"], row["kind"], row["size"], w, cpus, args.msec)
-                           for w in row["ways"]}
+                samples = {w: sample(uml, row, w, cpus, args.msec) for w in row["ways"]}
                 contended = max(s["others"] for s in samples.values()) > CONTENDED
                 row["rounds"].append({"c2c_ns": c2c, "contended": contended, "ways": samples})
                 if not contended:
                     break
-    faults = int(uml.do("kmsg"))
+    # the kernel's backlog worker: see tests/psock/sockmap.test
+    faults = int(uml.do("kmsg inet_sock_destruct"))
     if faults:
         uml.die("a fault in the kernel log")
     uml.off()
@@ -225,7 +236,7 @@ def main():
     parser.add_argument("--only", default="", help="a regular expression over the rows")
     args = parser.parse_args()
     table = []
-    if not list(rows(args.only)):
+    if not list(rows(args.only)) and not sockmap.rows(args.only, (0, 1)):
         sys.exit(f"measure: no row matches {args.only!r}")
     for cpus in ((0, 0), (0, 1)):
         table += boot(args, cpus)

@@ -10,7 +10,9 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import lab  # noqa: E402
+import sockmap  # noqa: E402
 
 NAMES = {"tcp": "TCP", "nodelay": "TCP_NODELAY", "unix": "AF_UNIX", "ring": "ring", "paired": "paired",
          "ring+poll": "ring+poll", "paired+poll": "paired+poll"}
@@ -40,8 +42,8 @@ class Row:
     def median(self, way):
         return statistics.median(r["ways"][way]["value"] for r in self.rounds)
 
-    def ratio(self, way, *others):
-        return statistics.median(r["ways"][way]["value"] / max(r["ways"][o]["value"] for o in others)
+    def ratio(self, way, *others, key="value"):
+        return statistics.median(r["ways"][way][key] / max(r["ways"][o][key] for o in others)
                                  for r in self.rounds)
 
     def to_tcp(self, way):
@@ -108,7 +110,8 @@ def report(path):
     with open(path, encoding="utf-8") as f:
         data = json.load(f)
     m = data["machine"]
-    rows = [Row(r) for r in data["rows"]]
+    rows = [Row(r) for r in data["rows"] if r["place"] != "sockmap"]
+    sockmap_rows = [Row(r) for r in data["rows"] if r["place"] == "sockmap"]
     rounds = [r for row in data["rows"] for r in row["rounds"]]
     dropped = sum(r["contended"] for r in rounds)
     c2c = [r["c2c_ns"] for r in rounds]
@@ -127,6 +130,11 @@ def report(path):
             some = [r for r in rows if r.row["cpus"] == cpus and r.row["place"] == place]
             if some:
                 out += ["", f"{place}, {'one CPU' if cpus == 1 else 'two CPUs'}:", *lab.grid(list(table(some)))]
+    if sockmap_rows:
+        out += ["", *sockmap.report(sockmap_rows)]
+    if not rows:
+        print("\n".join(out))
+        return
     out += ["", "To reach:", *("  " + line for line in targets(rows))]
     lines = [["published for such a pair, to TCP", "published", "here, one CPU", "two CPUs"]]
     for place, size, way, value in PUBLISHED:

@@ -19,13 +19,13 @@
 #include "harness.h"
 
 void case_bytes_1(void) { transfer_kinds(AF_INET, 1, 1, 65536, 0); }
-void case_bytes_small(void) { transfer_kinds(AF_INET, 3001, 1, 65536, 0); }
-void case_bytes_odd(void) { transfer_kinds(AF_INET, 300007, 4093, 9973, 0); }
-void case_bytes_1m(void) { transfer_kinds(AF_INET, 1 << 20, 65536, 65536, 0); }
-void case_bytes_16m(void) { transfer_kinds(AF_INET, 16 << 20, 65536, 1 << 20, 1 << 20); }
-void case_bytes_v6(void) { transfer_kinds(AF_INET6, 1 << 20, 65536, 65536, 0); }
-void case_pipe_one_slot(void) { transfer_kinds(AF_INET, 300007, 7001, 65536, 4096); }
-void case_chunk_one_byte(void) { transfer_kinds(AF_INET, 3000, 700, 1, 0); }
+void case_bytes_small(void) { transfer_kinds(AF_INET, amount(3001), 1, 65536, 0); }
+void case_bytes_odd(void) { transfer_kinds(AF_INET, amount(300007), 4093, 9973, 0); }
+void case_bytes_1m(void) { transfer_kinds(AF_INET, amount(1 << 20), 65536, 65536, 0); }
+void case_bytes_16m(void) { transfer_kinds(AF_INET, amount(16 << 20), 65536, 1 << 20, 1 << 20); }
+void case_bytes_v6(void) { transfer_kinds(AF_INET6, amount(1 << 20), 65536, 65536, 0); }
+void case_pipe_one_slot(void) { transfer_kinds(AF_INET, amount(300007), 7001, 65536, 4096); }
+void case_chunk_one_byte(void) { transfer_kinds(AF_INET, amount(3000), 700, 1, 0); }
 
 /* A pipe with all but one of its slots taken: what does not fit stays queued. */
 void case_pipe_nearly_full(void)
@@ -143,7 +143,7 @@ void case_mixed_queues(void)
 void case_read_and_splice(void)
 {
 	for (enum kind k = 0; k < KIND_MAX; k++) {
-		const size_t len = 500000;
+		const size_t len = amount(500000);
 		char buf[8192];
 		uint64_t pos = 0;
 		struct writer w;
@@ -227,7 +227,7 @@ void case_threads(void)
 	static const enum kind kinds[] = { KIND_PASS, KIND_SELF, KIND_STRP, KIND_HASH };
 
 	for (unsigned int i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		const size_t len = 4000000;
+		const size_t len = amount(4000000);
 		uint64_t bytes = 0, sum = 0, want = 0;
 		unsigned char *all = malloc(len);
 		struct sharer s[6];
@@ -330,8 +330,8 @@ void case_pipe_outlives_socket(void)
 		close(f.wr);
 		close(f.peer);
 		/* other data through the memory that was freed */
-		transfer(KIND_PASS, AF_INET, 1000000, 65536, 65536, 0);
-		transfer(KIND_MSG, AF_INET, 1000000, 65536, 65536, 0);
+		transfer(KIND_PASS, AF_INET, amount(1000000), 65536, 65536, 0);
+		transfer(KIND_MSG, AF_INET, amount(1000000), 65536, 65536, 0);
 		drain_pipe(p[0], 0, in);
 		close(p[0]);
 		close(p[1]);
@@ -353,7 +353,7 @@ void case_window(void)
 	write_file("/proc/sys/net/ipv4/tcp_rmem", "4096 32768 32768");
 	for (enum kind k = 0; k < KIND_MAX; k++) {
 		bool strp = k == KIND_STRP || k == KIND_STRP_REDIR;
-		const size_t len = strp ? 200000 : 2000000;
+		const size_t len = strp ? 200000 : amount(2000000);
 		struct writer w;
 		struct flow f;
 		long start = ms();

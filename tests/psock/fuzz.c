@@ -378,7 +378,7 @@ int main(int argc, char **argv)
 				  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	bool full = getenv("TEST_FULL");
 	uint64_t seed, before = psock_bytes();
-	int rounds = full ? 3000 : 250, opt;
+	int rounds = full ? 3000 : amount(250), opt;
 	static struct session s;
 
 	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
@@ -392,6 +392,7 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
+	flow_warm_up();
 	printf("# seeds from %llu on, %d of them\n", (unsigned long long)seed, rounds);
 	for (int i = 0; i < rounds; i++) {
 		plan(&s, seed + i);

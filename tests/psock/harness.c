@@ -16,6 +16,18 @@
 
 #include "harness.h"
 
+bool on_debug_kernel(void)
+{
+	const char *kernel = getenv("VM_KERNEL");
+
+	return kernel && !strcmp(kernel, "debug");
+}
+
+size_t amount(size_t n)
+{
+	return on_debug_kernel() ? (n + 7) / 8 : n;
+}
+
 long ms(void)
 {
 	struct timespec ts;

@@ -47,6 +47,12 @@ struct sleeper {
 
 long ms(void);
 
+/* Whether this is the debug kernel, where everything takes ten times as long; and how
+ * much of something is enough: @n, and there an eighth of that.
+ */
+bool on_debug_kernel(void);
+size_t amount(size_t n);
+
 /* A case that gets on is slow at worst: only one that has not for two minutes
  * hangs.
  */

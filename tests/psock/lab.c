@@ -118,12 +118,29 @@ static int no_print(enum libbpf_print_level level, const char *fmt, va_list ap)
 	return level == LIBBPF_WARN ? vfprintf(stderr, fmt, ap) : 0;
 }
 
+/* Whether a flow of this kind attaches the program. */
+static bool needs(enum kind kind, const char *prog)
+{
+	bool msg = kind == KIND_MSG || kind == KIND_MSG_VERDICT || kind == KIND_MSG_APPLY;
+
+	if (!strcmp(prog, "message"))
+		return msg;
+	if (!strcmp(prog, "parser"))
+		return kind == KIND_STRP || kind == KIND_STRP_REDIR;
+	return kind != KIND_BASE && (!msg || kind == KIND_MSG_VERDICT);
+}
+
+/* The verifier takes most of the time that a flow costs on a slow machine. */
 static void load(struct flow *f)
 {
 	const char *path = getenv("SOCKMAP_BPF");
+	struct bpf_program *p;
 
 	libbpf_set_print(no_print);
 	f->obj = bpf_object__open(path ? path : "build/psock/sockmap.bpf.o");
+	if (f->obj)
+		bpf_object__for_each_program(p, f->obj)
+			bpf_program__set_autoload(p, needs(f->kind, bpf_program__name(p)));
 	if (!f->obj || bpf_object__load(f->obj))
 		die("cannot load the BPF programs: %s", strerror(errno));
 }
@@ -229,6 +246,14 @@ void flow_close(struct flow *f)
 		close(f->via);
 	if (f->obj)
 		bpf_object__close(f->obj);
+}
+
+void flow_warm_up(void)
+{
+	struct flow f;
+
+	flow_open(&f, KIND_PASS, AF_INET);
+	flow_close(&f);
 }
 
 static const char *readers_map(const struct flow *f)

@@ -53,6 +53,10 @@ void flow_open(struct flow *f, enum kind kind, int family);
  * arrives at each.
  */
 void both_open(struct flow *f, bool verdict, int family);
+/* For processes that fork others which open flows: finds out what the kernel can do,
+ * which each of them would find out again.
+ */
+void flow_warm_up(void);
 /* Closes all that was opened. */
 void flow_close(struct flow *f);
 /* Takes the reader out of its map, and puts it back. */

@@ -59,6 +59,8 @@ int main(int argc, char **argv)
 	bool loaded = !access("/sys/module/socksplice", F_OK);
 	int failed = 0;
 
+	if (argc < 2 || strcmp(argv[1], "-l"))
+		flow_warm_up();
 	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		bool wanted = argc < 2;
 

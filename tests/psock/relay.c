@@ -414,8 +414,10 @@ static int run(struct relay *r, enum way way, int family, bool on)
 		if (!on) {
 			loss(r, way == WAY_MSG ? 1 << 20 : 100000);
 		} else {
-			check((whole(r, 1, 8 << 20) + whole(r, 8, 1 << 20)) || r->by_chance,
-			      "splice(2) moved nothing");
+			uint64_t spliced = whole(r, 1, amount(8 << 20)) +
+					   whole(r, 8, amount(1 << 20));
+
+			check(spliced || r->by_chance, "splice(2) moved nothing");
 		}
 		fflush(stdout);
 		_exit(0);
@@ -444,7 +446,8 @@ int main(int argc, char **argv)
 			if (r->loses)
 				failed += run(r, way, AF_INET, false);
 			failed += run(r, way, AF_INET, true);
-			failed += run(r, way, AF_INET6, true);
+			if (!on_debug_kernel())
+				failed += run(r, way, AF_INET6, true);
 		}
 	}
 	return failed ? 1 : 0;

@@ -24,7 +24,7 @@ void case_counters(void)
 	static const enum kind kinds[] = { KIND_PASS, KIND_REDIR, KIND_MSG, KIND_HASH };
 
 	for (unsigned int i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		const size_t len = 4 << 20;
+		const size_t len = amount(4 << 20);
 		uint64_t ref = stat_get("psock_splice_ref_bytes");
 		uint64_t copy = stat_get("psock_splice_copy_bytes");
 		uint64_t calls = stat_get("psock_splice_calls");
@@ -121,8 +121,8 @@ void case_memory_pressure(void)
 	fclose(f);
 	write_file("/proc/sys/net/ipv4/tcp_mem", "8 16 8192");
 	for (enum kind k = KIND_PASS; k <= KIND_HASH; k++)
-		transfer(k, AF_INET, 4 << 20, 65536, 65536, 0);
-	transfer(KIND_MSG, AF_INET, 4 << 20, 65536, 65536, 0);
+		transfer(k, AF_INET, amount(4 << 20), 65536, 65536, 0);
+	transfer(KIND_MSG, AF_INET, amount(4 << 20), 65536, 65536, 0);
 	write_file("/proc/sys/net/ipv4/tcp_mem", before);
 }
 

@@ -14,6 +14,8 @@
  *		by threads on these CPUs, the sender's first, for MSEC milliseconds;
  *		POLL in microseconds. Answer: COUNT NANOSECONDS RING-BYTES, where
  *		COUNT is transactions or bytes
+ *	splice module|kernel		for the next: see ops.h
+ *	hook FD				sends splice(2) on the caller's TCP socket FD there
  *	c2c				Answer: NANOSECONDS, of a cache line's way from
  *					CPU 0 to CPU 1
  */
@@ -24,6 +26,7 @@
 #include <linux/sched.h>
 #include <linux/slab.h>
 
+#include "ops.h"
 #include "transport.h"
 
 #define MAX_CONNS	16
@@ -35,6 +38,7 @@
 static struct conn conns[MAX_CONNS];	/* all below: written by one "run" at a time */
 static unsigned int nr_conns;
 static char answer[128];
+static bool splice_by_module;
 
 /* One measurement. The threads' own fields are read after done. */
 struct job {
@@ -293,7 +297,7 @@ static int measure_c2c(void)
 
 static int run_set(const char *val, const struct kernel_param *kp)
 {
-	unsigned int poll, nodelay = 1, msec, cpus[2];
+	unsigned int poll, nodelay = 1, msec, cpus[2], fd;
 	struct job j = {};
 	char name[24], kind[24];
 
@@ -302,6 +306,12 @@ static int run_set(const char *val, const struct kernel_param *kp)
 		return transport_listen(name);
 	if (sscanf(val, "open %23s %23s", name, kind) == 2)
 		return open_conn(name, kind);
+	if (sscanf(val, "hook %u", &fd) == 1)
+		return ops_hook(fd, splice_by_module);
+	if (sscanf(val, "splice %23s", name) == 1) {
+		splice_by_module = !strcmp(name, "module");
+		return 0;
+	}
 	if (!strncmp(val, "c2c", 3))
 		return measure_c2c();
 	j.stream = sscanf(val, "stream %23s %zu %u %u %u %u %u", name, &j.size,
