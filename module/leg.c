@@ -95,7 +95,7 @@ int socksplice_leg_send(struct sock *sk, struct msghdr *msg, size_t len,
 	sock_owned_by_me(sk);
 	if (!c)
 		return tcp_sendmsg_locked(sk, msg, len);
-	before = c->ring_bytes;
+	before = c->ring_bytes;		/* nobody waits, so the lock is kept, and @c with it */
 	old = set_active_memcg(memcg);
 	ret = socksplice_tx_sendmsg_locked(sk, msg);
 	set_active_memcg(old);
