@@ -279,7 +279,7 @@ static void enoprotoopt_off(void)
 	relay_open(&r, AF_INET, AF_INET);
 	relay_open(&o, AF_INET, AF_INET);
 	splice_on(&r);
-	set_switch("so_splice", '0');
+	set_switch("so_splice", "0");
 	err = try(o.p, o.q, 0, 0, 0);
 	if (err == ENOPROTOOPT)
 		err = try(udp, o.q, 0, 0, 0);
@@ -288,7 +288,7 @@ static void enoprotoopt_off(void)
 	wait_moved(r.p, 1000);
 	if (!err || socksplice_unsplice(r.p))
 		err = errno;
-	set_switch("so_splice", '1');
+	set_switch("so_splice", "1");
 	check(err == ENOPROTOOPT, "%s", strerror(err));
 	still_plain(&o);
 	stream_write(r.c, 1000, 100);
@@ -303,14 +303,14 @@ static void unprivileged(void)
 	int status;
 
 	relay_open(&r, AF_INET, AF_INET);
-	set_switch("unprivileged_splice", '0');
+	set_switch("unprivileged_splice", "0");
 	if (!fork()) {
 		check(!setuid(65534), "%s", strerror(errno));
 		refused(EPERM, r.p, r.q, 0, 0, 0);
 		_exit(0);
 	}
 	wait(&status);
-	set_switch("unprivileged_splice", '1');
+	set_switch("unprivileged_splice", "1");
 	check(!status, "refused while switched on");
 	check(!setuid(65534), "%s", strerror(errno));
 	splice_on(&r);

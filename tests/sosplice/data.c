@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* What a splice moves: every byte once, in order, however it begins and goes on. */
 #include <netinet/tcp.h>
+#include <sched.h>
 
 #include "sosplice.h"
 
@@ -332,6 +333,44 @@ static void storm(void)
 	      (unsigned long long)spliced, (unsigned long long)copied);
 }
 
+/* Wants CPU @arg, and nothing else, until its process ends. */
+static void *spinning(void *arg)
+{
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET((long)arg, &cpus);
+	check(!sched_setaffinity(0, sizeof(cpus), &cpus), "%s", strerror(errno));
+	for (;;)
+		;
+	return NULL;
+}
+
+/* Where others want the CPUs, a user's splices wait when their share is used up, and
+ * lose nothing by it.
+ */
+static void share_of_a_cpu(void)
+{
+	const long n = sysconf(_SC_NPROCESSORS_ONLN);
+	const uint64_t before = counter("so_splice_throttled");
+	struct stream w;
+	struct relay r;
+	pthread_t t;
+	long i;
+
+	relay_open(&r, AF_INET, AF_INET);
+	splice_on(&r);
+	for (i = 0; i < n; i++)
+		check(!pthread_create(&t, NULL, spinning, (void *)i), "no thread");
+	set_switch("splice_cpu_percent", "1");
+	write_start(&w, r.c, 0, 8 * MIB);
+	stream_read(r.s, 0, 8 * MIB);
+	write_end(&w);
+	set_switch("splice_cpu_percent", "75");
+	wait_moved(r.p, 8 * MIB);
+	check(counter("so_splice_throttled") > before, "never");
+}
+
 static void *draining(void *arg)
 {
 	static __thread char buf[3000];
@@ -577,6 +616,7 @@ const struct sock_case data_cases[] = {
 	{ "reader-timeout", reader_timeout },
 	{ "SO_RCVLOWAT", low_water_mark },
 	{ "storm", storm },
+	{ "share-of-a-CPU", share_of_a_cpu },
 	{ "reader-races", reader_races },
 	{ "urgent", urgent },
 	{ "echo", echo },

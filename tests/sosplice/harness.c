@@ -238,14 +238,14 @@ void set_buf(int fd, int snd, int rcv)
 		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &rcv, sizeof(rcv));
 }
 
-void set_switch(const char *name, char c)
+void set_switch(const char *name, const char *value)
 {
 	char path[128];
 	int fd;
 
 	snprintf(path, sizeof(path), "/sys/module/socksplice/parameters/%s", name);
 	fd = open(path, O_WRONLY);
-	check(write(fd, &c, 1) == 1, "%s", strerror(errno));
+	check(write(fd, value, strlen(value)) == (ssize_t)strlen(value), "%s", strerror(errno));
 	close(fd);
 }
 

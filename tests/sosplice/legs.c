@@ -42,11 +42,11 @@ static void legs_open(struct relay *r, int family, bool paired_source, bool pair
 {
 	uint64_t f, t;
 
-	set_switch("enroll_all", paired_source ? '1' : '0');
+	set_switch("enroll_all", paired_source ? "1" : "0");
 	connect_pair(family, &r->c, &r->p);
-	set_switch("enroll_all", paired_sink ? '1' : '0');
+	set_switch("enroll_all", paired_sink ? "1" : "0");
 	connect_pair(family == AF_INET ? AF_INET6 : AF_INET, &r->q, &r->s);
-	set_switch("enroll_all", '1');
+	set_switch("enroll_all", "1");
 	open_rings(r->c, r->p);
 	open_rings(r->q, r->s);
 	count(&f, &t);
@@ -138,7 +138,7 @@ static void queued_in_both(void)
 	uint64_t sent, f, t;
 	struct relay r;
 
-	set_switch("enroll_all", '1');
+	set_switch("enroll_all", "1");
 	relay_open(&r, AF_INET, AF_INET);
 	open_rings(r.q, r.s);
 	count(&f, &t);

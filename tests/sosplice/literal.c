@@ -166,11 +166,11 @@ static void literal_off(void)
 	int off, get_off, on;
 
 	relay_open(&r, AF_INET, AF_INET);
-	set_switch("so_splice_literal", '0');
+	set_switch("so_splice_literal", "0");
 	off = set(r.p, &r.q, sizeof(r.q));
 	get_off = get(r.p, &moved, &len);
 	splice_on(&r);
-	set_switch("so_splice_literal", '1');
+	set_switch("so_splice_literal", "1");
 	check(off == ENOPROTOOPT, "%s", strerror(off));
 	check(get_off == ENOPROTOOPT, "%s", strerror(get_off));
 	moves_through(&r, 0);

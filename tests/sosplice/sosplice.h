@@ -66,7 +66,7 @@ size_t stream_take(int fd, uint64_t pos);
 uint64_t counter(const char *name);
 
 /* Sets the module's parameter. */
-void set_switch(const char *name, char c);
+void set_switch(const char *name, const char *value);
 
 /* getsockopt(SO_ERROR) */
 int so_error(int fd);
