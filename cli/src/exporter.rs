@@ -29,7 +29,7 @@ const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 type Labels = Vec<(&'static str, String)>;
 
 /// What is told as it is: the name here, the module's, what it counts.
-const PLAIN: [(&str, &str, &str); 22] = [
+const PLAIN: [(&str, &str, &str); 24] = [
     (
         "enrolled",
         "enrolled",
@@ -120,7 +120,17 @@ const PLAIN: [(&str, &str, &str); 22] = [
     (
         "so_splice_copied_bytes",
         "so_splice_copied_bytes",
-        "Of these, what was copied instead of given on by reference",
+        "Of these, from TCP, what was copied instead of given on by reference",
+    ),
+    (
+        "so_splice_from_ring_bytes",
+        "so_splice_from_ring_bytes",
+        "Of these, from the ring of a paired source",
+    ),
+    (
+        "so_splice_to_ring_bytes",
+        "so_splice_to_ring_bytes",
+        "Of these, into the ring of a paired sink",
     ),
     (
         "so_splice_loops",
