@@ -141,6 +141,7 @@ struct socksplice_chan {
 	bool spilled;		/* counted as one spill until it reopens */
 	bool pinned;		/* the pins of an ended chan hold references */
 	int pins;		/* see socksplice_chan_pin() */
+	int rx_taking;		/* readers that wait for their turn */
 	int rx_partial;		/* readers that dropped the lock with bytes in hand */
 	int tcp_readers;	/* in TCP's recvmsg through us, asleep or about to be */
 	int sleepers;		/* asleep through us, with woken_wake_function */

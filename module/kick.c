@@ -93,7 +93,10 @@ void socksplice_kick_reader(struct sock *sk, struct socksplice_chan *c)
 	struct socksplice_chan *peer = socksplice_chan_peer(c);
 
 	sock_owned_by_me(sk);
-	if (!peer || !reader_has_mark(peer))
+	if (!peer)
+		return;
+	smp_mb();	/* what was sent before the mark; pairs with that in _kick_poller() */
+	if (!reader_has_mark(peer))
 		return;
 	socksplice_tx_wake_reader(peer);
 	if (!test_and_set_bit(CHAN_KICKED, &c->flags)) {
@@ -102,8 +105,19 @@ void socksplice_kick_reader(struct sock *sk, struct socksplice_chan *c)
 	}
 }
 
+void socksplice_kick_poller(struct socksplice_chan *c)
+{
+	/* The mark before the look; who sends later sees the mark. */
+	smp_mb();
+	if (ring_len(&c->ring) && in_flight(c) && !test_and_set_bit(CHAN_KICKED, &c->flags)) {
+		socksplice_chan_hold(c);
+		kick_later(c);
+	}
+}
+
 void socksplice_kick_exit(void)
 {
+	synchronize_rcu();	/* pollers */
 	/* Detached sockets have nothing in flight, so it does not start again. */
 	flush_delayed_work(&kick);
 }

@@ -17,8 +17,10 @@ bool socksplice_leg_enter(struct sock *sk)
 	sock_owned_by_me(sk);
 	if (!c)
 		return true;
-	/* He has looked, and reads up to where the ring was then. */
-	if (c->rx_between)
+	/* He has looked, and reads up to where the ring was then; or waits to, and may
+	 * have the first part of what he reads.
+	 */
+	if (c->rx_between || c->rx_taking)
 		return false;
 	if (rcu_access_pointer(sk->sk_wq))
 		socksplice_rx_mark_ready(sk, c);

@@ -288,6 +288,17 @@ static bool sink_is_ours(const struct sosplice *s)
 	return end && end->in == s && s->dst->sk_socket;
 }
 
+/* TCP_FASTOPEN_CONNECT: connect() has left the SYN to the first write. True if what comes
+ * of it changes the socket's state later, which has the mover look again.
+ */
+static bool connect_deferred(struct sock *sk)
+{
+	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
+
+	iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, NULL, 0, 0);
+	return tcp_sendmsg_locked(sk, &msg, 0) == -EINPROGRESS && sk->sk_state == TCP_SYN_SENT;
+}
+
 /* Sends what it can of @b; the sink is locked. What went wrong, if not for want of
  * room, shows in sink_is_dead(), or *@err is set. *@hungry: nothing is in flight whose
  * acknowledgment would tell us of room.
@@ -300,12 +311,16 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 	struct sock *sk = s->dst;
 	struct soend *end = socksplice_soend_get(sk);
 	bool taken = false;
-	int own = 0, ret;
+	int own, ret;
 
 	sock_owned_by_me(sk);
 	*hungry = false;
 	if (!sink_is_ours(s)) {
 		*err = EPIPE;
+		return 0;
+	}
+	if (sk->sk_state == TCP_SYN_SENT && inet_test_bit(DEFER_CONNECT, sk)) {
+		*hungry = !connect_deferred(sk);
 		return 0;
 	}
 	if ((1 << sk->sk_state) & ~(TCPF_ESTABLISHED | TCPF_CLOSE_WAIT))
@@ -319,11 +334,12 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 			return 0;
 		}
 	}
-	if (sk->sk_err) {
+	own = READ_ONCE(sk->sk_err);	/* getsockopt() clears it without the lock */
+	if (own) {
 		/* The error of a splice whose source this socket was is for its
 		 * application: it neither keeps us from sending nor gets lost.
 		 */
-		if (sk->sk_err != end->err) {
+		if (own != end->err) {
 			*err = EPIPE;
 			return 0;
 		}

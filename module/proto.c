@@ -148,8 +148,10 @@ static int close_peers_ring(struct socksplice_chan *c)
 
 	for (;;) {
 		psk = socksplice_chan_trylock(peer);
-		if (!psk)
-			return 0;	/* detached: closed */
+		if (!psk) {
+			smp_rmb();	/* detached, so closed: as close_ring() in drop.c */
+			return 0;
+		}
 		if (!IS_ERR(psk)) {
 			set_bit(CHAN_TX_CLOSED, &peer->flags);
 			socksplice_chan_unlock(psk);

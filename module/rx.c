@@ -30,6 +30,7 @@
 #include "enroll.h"
 #include "hook.h"
 #include "inflight.h"
+#include "kick.h"
 #include "proto.h"
 #include "rx.h"
 #include "rx_look.h"
@@ -60,6 +61,8 @@ bool socksplice_rx_is_readable(struct sock *sk)
 	rcu_read_lock();
 	c = socksplice_chan_get_rcu(sk);
 	if (c && rx_chan_is_live(c)) {
+		if (READ_ONCE(sk->sk_rcvlowat) > 1)
+			socksplice_kick_poller(socksplice_chan_peer(c));
 		rx_look(sk, c, &l);
 		/* Without ring bytes TCP's own test has the answer. */
 		readable = l.ring && rx_look_total(&l) >= sock_rcvlowat(sk, 0, INT_MAX);
@@ -222,10 +225,12 @@ struct socksplice_chan *socksplice_rx_turn_wait(struct sock *sk)
 
 	while ((c = rx_chan(sk)) && unlikely(c->rx_between)) {
 		peer = socksplice_chan_hold(c);
+		c->rx_taking++;
 		release_sock(sk);
 		mutex_lock(&c->rx_mutex);
 		mutex_unlock(&c->rx_mutex);
 		lock_sock(sk);
+		c->rx_taking--;
 		socksplice_chan_put(c, peer);
 	}
 	return c;
@@ -239,9 +244,11 @@ void socksplice_rx_turn_take(struct sock *sk, struct socksplice_chan *c,
 	turn->c = c;
 	turn->peer = socksplice_chan_hold(c);
 	c->rx_partial++;	/* it is about to take bytes */
+	c->rx_taking++;
 	release_sock(sk);
 	mutex_lock(&c->rx_mutex);
 	lock_sock(sk);
+	c->rx_taking--;
 	c->rx_partial--;
 	c->rx_between = true;
 }
@@ -521,6 +528,19 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 				if (timeo)
 					n = sock_intr_errno(timeo);
 			}
+		} else if (l.ring && l.after && l.ring < len - copied && !turn->c) {
+			/* TCP's behind it are read without the lock: nobody may come
+			 * between. While we have the lock no more of those arrive.
+			 */
+			c->rx_partial += partial;
+			socksplice_rx_turn_take(sk, c, turn);
+			if (sk->sk_disconnects != disconnects)
+				return copied ? copied : -EPIPE;
+			c->rx_partial -= partial;
+			c = rx_chan(sk);
+			if (!c)
+				return copied ? copied : -ENOTSUPP;
+			continue;
 		} else if (l.ring) {
 			n = take_ring(sk, c, msg, len - copied, flags);
 		} else {

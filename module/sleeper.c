@@ -65,13 +65,12 @@ bool socksplice_sleeper_expel(struct sock *sk)
 	wait_queue_head_t *wq = sk_sleep(sk);
 	wait_queue_entry_t *entry;
 	unsigned long flags;
-	bool found;
+	bool found = false;
+	int stay = 0;		/* readers of a pair who cannot be sent away */
 
 	sock_owned_by_me(sk);
-	/* Of a pair's readers also who spins, or was woken: he will look once more. */
-	found = c && c->rx_sleepers;
 	if (!rcu_access_pointer(sk->sk_wq) || !sk->sk_socket || !wq_has_sleeper(wq))
-		return found;
+		return c && c->rx_sleepers;
 	spin_lock_irqsave(&wq->lock, flags);
 	list_for_each_entry(entry, &wq->head, entry) {
 		struct task_struct *task = entry->private;
@@ -80,8 +79,10 @@ bool socksplice_sleeper_expel(struct sock *sk)
 		if (entry->func != woken_wake_function && !socksplice_rx_is_sleeper(entry))
 			continue;
 		reads = is_reader(task, sk->sk_socket->file);
-		if (!reads)
+		if (!reads) {
+			stay += socksplice_rx_is_sleeper(entry);
 			continue;
+		}
 		found = true;
 		if (reads < 0)
 			continue;
@@ -92,5 +93,6 @@ bool socksplice_sleeper_expel(struct sock *sk)
 		wake_up_process(task);
 	}
 	spin_unlock_irqrestore(&wq->lock, flags);
-	return found;
+	/* Of a pair's readers also who spins, or was woken: he will look once more. */
+	return found || (c && c->rx_sleepers > stay);
 }

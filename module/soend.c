@@ -74,7 +74,9 @@ static void queue_both(const struct soend *end)
 		socksplice_mover_queue(end->in);
 }
 
-/* The callbacks run with the socket's spinlock held, or by its owner. */
+/* The callbacks but soend_error_report() run with the socket's spinlock held, or by its
+ * owner.
+ */
 
 static void soend_data_ready(struct sock *sk)
 {
@@ -107,14 +109,24 @@ static void soend_write_space(struct sock *sk)
 		socksplice_mover_queue(end->in);
 }
 
-/* IP_RECVERR: sk_err without a change of state. */
+/* IP_RECVERR: sk_err without a change of state. Also for each message of the error queue,
+ * and then without a lock: by its reader, and by who completes what was sent.
+ */
 static void soend_error_report(struct sock *sk)
 {
-	struct soend *end = socksplice_soend_get(sk);
+	struct sosplice *s;
+	struct soend *end;
 
 	plain.error_report(sk);
-	if (end)
-		queue_both(end);
+	rcu_read_lock();
+	end = socksplice_soend_get_rcu(sk);
+	s = end ? READ_ONCE(end->out) : NULL;
+	if (s)
+		socksplice_mover_queue_rcu(s);
+	s = end ? READ_ONCE(end->in) : NULL;
+	if (s)
+		socksplice_mover_queue_rcu(s);
+	rcu_read_unlock();
 }
 
 /* The socket's spinlock is held; it is still owned. */
@@ -135,7 +147,8 @@ bool socksplice_soend_trylock(struct sock *sk)
 
 	spin_lock_bh(&sk->sk_lock.slock);
 	if (sock_owned_by_user_nocheck(sk)) {
-		end = socksplice_soend_get(sk);
+		/* The owner may be taking it off. */
+		end = socksplice_soend_get_rcu(sk);
 		if (end)
 			end->wanted = true;
 		spin_unlock_bh(&sk->sk_lock.slock);
@@ -369,12 +382,17 @@ static int soend_getsockopt(struct sock *sk, int level, int optname,
 			    char __user *optval, int __user *optlen)
 {
 	struct soend *end;
-	bool held, source = false;
+	bool held, ulp = false, source = false;
 	int ret;
 
 	socksplice_enter();
 	held = try_module_get(THIS_MODULE);
-	if (level == SOL_TCP && optname == TCP_ULP && socksplice_soend_get(sk)) {
+	if (level == SOL_TCP && optname == TCP_ULP) {
+		rcu_read_lock();
+		ulp = socksplice_soend_get_rcu(sk);
+		rcu_read_unlock();
+	}
+	if (ulp) {
 		ret = socksplice_proto_getsockopt_ulp(optval, optlen);
 		goto out;
 	}

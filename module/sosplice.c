@@ -40,18 +40,24 @@ unsigned int socksplice_sosplices_live(void)
 	return READ_ONCE(sosplices_live);
 }
 
-void socksplice_sosplice_put(struct sosplice *s)
+static void free_rcu(struct rcu_head *rcu)
 {
-	if (!refcount_dec_and_test(&s->ref))
-		return;
+	struct sosplice *s = container_of(rcu, struct sosplice, rcu);
+
 	sock_put(s->src);
 	sock_put(s->dst);
 	socksplice_budget_put(s->user);
 	mem_cgroup_put(s->memcg);
 	if (s->frag.page)
 		put_page(s->frag.page);
-	kfree_rcu(s, rcu);
+	kfree(s);
 	atomic_dec(&sosplices_held);
+}
+
+void socksplice_sosplice_put(struct sosplice *s)
+{
+	if (refcount_dec_and_test(&s->ref))
+		call_rcu(&s->rcu, free_rcu);
 }
 
 static void all_in(struct sosplice *s)
@@ -297,8 +303,10 @@ static int check_sink(struct sock *sk)
 	return err;
 }
 
-/* Ends a splice that has not begun, unless somebody else already has. */
-static void undo(struct sosplice *s)
+/* Ends a splice that has not begun, unless somebody else already has. @fresh: the source
+ * got its end for it.
+ */
+static void undo(struct sosplice *s, bool fresh)
 {
 	struct soend *end;
 
@@ -306,7 +314,10 @@ static void undo(struct sosplice *s)
 	end = socksplice_soend_get(s->src);
 	if (end && end->out == s)
 		socksplice_sosplice_end(s, 0);
+	if (fresh && end && !end->out && !end->in)
+		socksplice_soend_detach(s->src);
 	release_sock(s->src);
+	socksplice_mover_queue(s);	/* it may have looked before the sink was taken */
 }
 
 /* Has those leave who read by TCP's own function, and starts the mover. It sees to those
@@ -364,7 +375,7 @@ static int splice(struct sock *src, struct sock *dst, s64 max, u64 idle_us)
 		if (!err)
 			err = start(s);
 		if (err)
-			undo(s);
+			undo(s, !spare[0]);
 	}
 	kfree(spare[0]);
 	kfree(spare[1]);
@@ -441,6 +452,7 @@ void socksplice_sosplice_exit(void)
 	/* All have ended; works and ticks may have yet to find that out. */
 	while (atomic_read(&sosplices_held))
 		msleep(20);
+	rcu_barrier();	/* the last one's function returns */
 	socksplice_soend_exit();
 	socksplice_mover_exit();
 }

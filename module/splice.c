@@ -115,6 +115,15 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 				n = 0;
 				continue;
 			}
+		} else if (l.ring && l.after && l.ring < len && !turn.c) {
+			/* As rx_locked(). */
+			socksplice_rx_turn_take(sk, c, &turn);
+			c = rx_chan(sk);
+			if (sk->sk_disconnects != disconnects) {
+				n = -EPIPE;
+				break;
+			}
+			continue;
 		} else if (l.ring) {
 			n = ring_to_pipe(sk, c, pipe, len);
 		} else {

@@ -344,6 +344,28 @@ static void rcvlowat_lowered(void)
 	conn_end(&k);
 }
 
+/* The mark comes while some of the bytes that reach it are on their way: cork holds
+ * them for a while.
+ */
+static void rcvlowat_raised(void)
+{
+	struct pollfd p = { .events = POLLIN };
+	uint64_t out = 0, in = 0;
+	int low = 1000;
+	struct conn k;
+
+	conn_start(&k);
+	say("%ld", send_pattern(k.a, 900, &out, 0));
+	arrive(k.b, 900);
+	say("%ld", send_pattern(k.a, 200, &out, MSG_ZEROCOPY | MSG_MORE));
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	p.fd = k.b;
+	SAY(poll(&p, 1, -1));
+	say_poll("poll", p.revents);
+	say("%ld", recv_pattern(k.b, 1100, &in));
+	conn_end(&k);
+}
+
 static void rcvlowat_ring_then_tcp(void)
 {
 	lowat_of_both(true);
@@ -436,7 +458,7 @@ const struct bcase ready_cases[] = {
 	CASE(epoll_oneshot), CASE(poll_full_then_drained), CASE(pollout_tells_the_truth),
 	CASE(rcvlowat_poll), CASE(rcvlowat_recv), CASE(rcvlowat_beyond_ring),
 	CASE_PAIR(rcvlowat_with_some),
-	CASE(rcvlowat_lowered),
+	CASE(rcvlowat_lowered), CASE(rcvlowat_raised),
 	CASE(rcvlowat_ring_then_tcp), CASE(rcvlowat_tcp_then_ring),
 	CASE(sigio_on_data), CASE(sigio_with_siginfo), CASE(sigio_on_space),
 	{ }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* How splices end, and what the application finds then. */
 #include <arpa/inet.h>
+#include <linux/net_tstamp.h>
 #include <netinet/ip.h>
 #include <netinet/ip_icmp.h>
 #include <netinet/tcp.h>
@@ -15,6 +16,12 @@ static void is_free(struct relay *r, uint64_t pos)
 	stream_read(r->p, pos, 1000);
 }
 
+static void is_free_after_unsplice(struct relay *r, uint64_t pos)
+{
+	check(!socksplice_unsplice(r->p), "%s", strerror(errno));
+	is_free(r, pos);
+}
+
 static void unsplice(void)
 {
 	struct relay r;
@@ -23,8 +30,7 @@ static void unsplice(void)
 	splice_on(&r);
 	stream_write(r.c, 0, 1000);
 	stream_read(r.s, 0, 1000);
-	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
-	is_free(&r, 1000);
+	is_free_after_unsplice(&r, 1000);
 }
 
 /* To the byte, in one piece, in several, and with what was queued before. */
@@ -221,6 +227,116 @@ static uint32_t send_seq(int fd)
 	      !setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off)),
 	      "%s", strerror(errno));
 	return seq;
+}
+
+static void write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+
+	check(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text),
+	      "%s", strerror(errno));
+	close(fd);
+}
+
+/* A sink whose connect() has left the SYN to the first write: the splice's. */
+static void sink_connects_with_first_write(void)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET };
+	socklen_t len = sizeof(addr);
+	struct tcp_info info = {};
+	int l, one = 1;
+	struct relay r;
+
+	other_namespace();
+	/* client and server, without a cookie */
+	write_file("/proc/sys/net/ipv4/tcp_fastopen", "519");
+	relay_open(&r, AF_INET, AF_INET);
+	addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	l = socket(AF_INET, SOCK_STREAM, 0);
+	check(!bind(l, (void *)&addr, len) && !listen(l, 1) &&
+	      !getsockname(l, (void *)&addr, &len), "%s", strerror(errno));
+	r.q = socket(AF_INET, SOCK_STREAM, 0);
+	check(!setsockopt(r.q, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &one, sizeof(one)) &&
+	      !connect(r.q, (void *)&addr, len), "%s", strerror(errno));
+	len = sizeof(info);
+	check(!getsockopt(r.q, IPPROTO_TCP, TCP_INFO, &info, &len) &&
+	      info.tcpi_state == TCP_SYN_SENT && !info.tcpi_unacked,
+	      "state %d, %u segments", info.tcpi_state, info.tcpi_unacked);
+	splice_on(&r);
+	stream_write(r.c, 0, 1000);
+	r.s = accept(l, NULL, NULL);
+	stream_read(r.s, 0, 1000);
+	wait_moved(r.p, 1000);
+	is_free_after_unsplice(&r, 1000);
+}
+
+struct reporting {
+	pthread_t thread;
+	int fd, peer;
+	bool stop;
+	unsigned int messages;
+};
+
+/* Has the error queue fill, and reads it: the socket reports an error for each message, with
+ * nobody's lock.
+ */
+static void *report(void *arg)
+{
+	struct reporting *re = arg;
+	char data[64], control[256];
+	int i;
+
+	while (!__atomic_load_n(&re->stop, __ATOMIC_RELAXED)) {
+		for (i = 0; i < 4; i++)
+			check(send(re->fd, "x", 1, 0) == 1, "%s", strerror(errno));
+		check(recv(re->peer, data, 4, MSG_WAITALL) == 4, "%s", strerror(errno));
+		for (;;) {
+			struct iovec v = { .iov_base = data, .iov_len = sizeof(data) };
+			struct msghdr m = {
+				.msg_iov = &v, .msg_iovlen = 1,
+				.msg_control = control, .msg_controllen = sizeof(control),
+			};
+
+			if (recvmsg(re->fd, &m, MSG_ERRQUEUE | MSG_DONTWAIT) < 0)
+				break;
+			re->messages++;
+		}
+	}
+	return NULL;
+}
+
+static void error_queue_storm(void)
+{
+	struct reporting re = {};
+	int stamps = SOF_TIMESTAMPING_TX_SCHED | SOF_TIMESTAMPING_TX_SOFTWARE |
+		     SOF_TIMESTAMPING_TX_ACK | SOF_TIMESTAMPING_SOFTWARE;
+	unsigned int splices = 0;
+	long start = ms();
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	check(!setsockopt(r.p, SOL_SOCKET, SO_TIMESTAMPING, &stamps, sizeof(stamps)),
+	      "%s", strerror(errno));
+	re.fd = r.p;
+	re.peer = r.c;
+	check(!pthread_create(&re.thread, NULL, report, &re), "no thread");
+	for (; ms() - start < 3000; splices++) {
+		splice_on(&r);
+		check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+		/* No such one, but the socket has nothing of the module's any more. The
+		 * kernel looks for a module, which takes long.
+		 */
+		check(splices % 32 ||
+		      (setsockopt(r.p, IPPROTO_TCP, TCP_ULP, "socksplice-none", 15) &&
+		       errno == ENOENT), "%s", strerror(errno));
+	}
+	__atomic_store_n(&re.stop, true, __ATOMIC_RELAXED);
+	pthread_join(re.thread, NULL);
+	check(re.messages > 100 && splices > 100, "%u messages, %u splices",
+	      re.messages, splices);
+	splice_on(&r);
+	stream_write(r.c, 0, 1000);
+	stream_read(r.s, 0, 1000);
 }
 
 /* An error that comes without a change of state ends the splice, too, and is the
@@ -469,6 +585,8 @@ const struct sock_case end_cases[] = {
 	{ "source-EOF-sends-no-FIN", source_eof },
 	{ "source-EOF-wakes-for-EPOLLRDHUP", eof_alone },
 	{ "source-error", source_error },
+	{ "error-queue-storm", error_queue_storm },
+	{ "sink-connects-with-first-write", sink_connects_with_first_write },
 	{ "EPIPE-sink-shut-down", sink_shutdown },
 	{ "EPIPE-sink-closed", sink_closed },
 	{ "EPIPE-sink-reset", sink_reset },

@@ -280,3 +280,26 @@ uint64_t pump_start(struct relay *r)
 	sleep_ms(200);		/* if it is not asleep yet, it has less to withstand */
 	return filled;
 }
+
+#ifdef __x86_64__
+long call32(long nr, int fd, int level, int name, void *arg, unsigned long len)
+{
+	long ret;
+
+	asm volatile("int $0x80" : "=a"(ret)
+		     : "0"(nr), "b"((long)fd), "c"((long)level), "d"((long)name), "S"(arg), "D"(len)
+		     : "memory", "r8", "r9", "r10", "r11");
+	return (int)ret;
+}
+
+bool has_32_bit_calls(void)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(call32(20, 0, 0, 0, NULL, 0) != getpid());
+	waitpid(pid, &status, 0);
+	return !status;
+}
+#endif

@@ -2,6 +2,8 @@
 /* Sockets that are paired when they are spliced: the ring is source or sink, and the
  * module's counters say so. With everything enrolled, as paired.test has it.
  */
+#include <sys/mman.h>
+
 #include "sosplice.h"
 
 #define MIB	(1 << 20)
@@ -335,6 +337,44 @@ static void rings_again(void)
 	check(counter("ring_bytes") == before + 15000, "not all by ring");
 }
 
+#ifdef __x86_64__
+static void *reading_32(void *arg)
+{
+	enum { READ = 3, LEN = 100 };
+	struct writer *w = arg;
+	void *low = mmap(NULL, LEN, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+
+	check(low != MAP_FAILED, "%s", strerror(errno));
+	w->len = call32(READ, w->fd, (int)(long)low, LEN, NULL, 0);
+	return NULL;
+}
+
+/* Nobody sends a 32-bit reader out of his sleep: the splice moves all the same. */
+static void reader_of_32_bit(void)
+{
+	struct writer reader = {};
+	struct relay r;
+
+	if (!has_32_bit_calls()) {
+		printf("# no 32-bit calls here\n");
+		return;
+	}
+	legs_open(&r, AF_INET, true, true);
+	reader.fd = r.p;
+	check(!pthread_create(&reader.thread, NULL, reading_32, &reader), "no thread");
+	sleep_ms(200);		/* if it is not asleep yet, it has less to withstand */
+	splice_on(&r);
+	stream_write(r.c, 0, 1000);
+	stream_read(r.s, 0, 1000);
+	went(1000, 1000);
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	stream_write(r.c, 1000, 100);
+	pthread_join(reader.thread, NULL);
+	check(reader.len == 100, "%zd", (ssize_t)reader.len);
+}
+#endif
+
 const struct sock_case leg_cases[] = {
 	{ "ring-to-ring", ring_to_ring },
 	{ "ring-to-TCP", ring_to_tcp },
@@ -348,5 +388,8 @@ const struct sock_case leg_cases[] = {
 	{ "full-sink-and-ring", full_sink },
 	{ "pairs-dropped-while-spliced", pairs_dropped },
 	{ "rings-again-after-splice", rings_again },
+#ifdef __x86_64__
+	{ "reader-of-32-bit-asleep", reader_of_32_bit },
+#endif
 	{}
 };

@@ -95,29 +95,6 @@ static void literal_others(void)
 }
 
 #ifdef __x86_64__
-/* As a 32-bit program calls: -errno. */
-static long call32(long nr, int fd, int level, int name, void *arg, unsigned long len)
-{
-	long ret;
-
-	asm volatile("int $0x80" : "=a"(ret)
-		     : "0"(nr), "b"((long)fd), "c"((long)level), "d"((long)name), "S"(arg), "D"(len)
-		     : "memory", "r8", "r9", "r10", "r11");
-	return (int)ret;
-}
-
-/* A kernel without them answers with SIGSEGV. */
-static bool has_32_bit_calls(void)
-{
-	int status;
-	pid_t pid = fork();
-
-	if (!pid)
-		_exit(call32(20, 0, 0, 0, NULL, 0) != getpid());
-	waitpid(pid, &status, 0);
-	return !status;
-}
-
 /* A 32-bit program's struct is another one: it may give an int. */
 static void literal_32_bit(void)
 {

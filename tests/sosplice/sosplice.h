@@ -89,4 +89,11 @@ void set_buf(int fd, int snd, int rcv);
 #define PUMP_BYTES	65536
 uint64_t pump_start(struct relay *r);
 
+#ifdef __x86_64__
+/* As a 32-bit program calls: -errno. */
+long call32(long nr, int fd, int level, int name, void *arg, unsigned long len);
+/* A kernel without them answers with SIGSEGV. */
+bool has_32_bit_calls(void);
+#endif
+
 #endif
