@@ -7,13 +7,16 @@
  * So whoever else reads the source, even in TCP's own function, gets what the sink does
  * not, and who ends the splice finds nothing half done.
  *
- * It runs on a workqueue, on the CPU where data arrived or space was made. It tries
+ * It runs on a workqueue, on the CPU where the sink's acknowledgments arrive, or its reader
+ * took bytes off a ring. Where the data arrive would be another's CPU: the sender's, which
+ * it would take from him for each packet, or the one with the source's interrupts. It tries
  * sockets' locks and never waits for one: a task may own a socket across a page fault
  * that never ends, and another mover may have the same two the other way round.
  * soend->wanted has it come back, and a tick should the socket's hooks have gone
  * meanwhile.
  */
 #include <linux/bvec.h>
+#include <linux/cpumask.h>
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
 #include <linux/workqueue.h>
@@ -546,6 +549,20 @@ void socksplice_mover_queue(struct sosplice *s)
 {
 	refcount_inc(&s->ref);
 	if (!queue_work(mover_wq, &s->work))
+		refcount_dec(&s->ref);
+}
+
+void socksplice_mover_queue_arrived(struct sosplice *s)
+{
+	const int cpu = READ_ONCE(s->dst->sk_incoming_cpu);
+	bool acked;
+
+	rcu_read_lock();
+	acked = !socksplice_chan_get_rcu(s->dst);	/* of a ring nobody acknowledges */
+	rcu_read_unlock();
+	refcount_inc(&s->ref);
+	if (!queue_work_on(acked && cpu >= 0 && cpu_online(cpu) ? cpu : WORK_CPU_UNBOUND,
+			   mover_wq, &s->work))
 		refcount_dec(&s->ref);
 }
 

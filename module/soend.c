@@ -86,7 +86,7 @@ static void soend_data_ready(struct sock *sk)
 		plain.data_ready(sk);
 		return;
 	}
-	socksplice_mover_queue(end->out);
+	socksplice_mover_queue_arrived(end->out);
 	if (unlikely(tcp_sk(sk)->urg_data))
 		plain.data_ready(sk);	/* EPOLLPRI */
 }

@@ -246,6 +246,9 @@ void socksplice_mover_prepare(struct sosplice *s);
 /* Has the mover look at @s, which somebody holds. Any context. */
 void socksplice_mover_queue(struct sosplice *s);
 
+/* The same for data that have arrived by TCP: on the CPU that serves the sink. */
+void socksplice_mover_queue_arrived(struct sosplice *s);
+
 /* The same under RCU only: false if nobody holds it any more. */
 bool socksplice_mover_queue_rcu(struct sosplice *s);
 
