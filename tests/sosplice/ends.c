@@ -299,7 +299,7 @@ static void *report(void *arg)
 
 			if (recvmsg(re->fd, &m, MSG_ERRQUEUE | MSG_DONTWAIT) < 0)
 				break;
-			re->messages++;
+			__atomic_add_fetch(&re->messages, 1, __ATOMIC_RELAXED);
 		}
 	}
 	return NULL;
@@ -311,7 +311,6 @@ static void error_queue_storm(void)
 	int stamps = SOF_TIMESTAMPING_TX_SCHED | SOF_TIMESTAMPING_TX_SOFTWARE |
 		     SOF_TIMESTAMPING_TX_ACK | SOF_TIMESTAMPING_SOFTWARE;
 	unsigned int splices = 0;
-	long start = ms();
 	struct relay r;
 
 	relay_open(&r, AF_INET, AF_INET);
@@ -320,20 +319,18 @@ static void error_queue_storm(void)
 	re.fd = r.p;
 	re.peer = r.c;
 	check(!pthread_create(&re.thread, NULL, report, &re), "no thread");
-	for (; ms() - start < 3000; splices++) {
+	for (; splices < 300 || __atomic_load_n(&re.messages, __ATOMIC_RELAXED) < 300; splices++) {
 		splice_on(&r);
 		check(!socksplice_unsplice(r.p), "%s", strerror(errno));
 		/* No such one, but the socket has nothing of the module's any more. The
 		 * kernel looks for a module, which takes long.
 		 */
-		check(splices % 32 ||
+		check(splices % 100 ||
 		      (setsockopt(r.p, IPPROTO_TCP, TCP_ULP, "socksplice-none", 15) &&
 		       errno == ENOENT), "%s", strerror(errno));
 	}
 	__atomic_store_n(&re.stop, true, __ATOMIC_RELAXED);
 	pthread_join(re.thread, NULL);
-	check(re.messages > 100 && splices > 100, "%u messages, %u splices",
-	      re.messages, splices);
 	splice_on(&r);
 	stream_write(r.c, 0, 1000);
 	stream_read(r.s, 0, 1000);
