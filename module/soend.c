@@ -148,9 +148,11 @@ bool socksplice_soend_trylock(struct sock *sk)
 	spin_lock_bh(&sk->sk_lock.slock);
 	if (sock_owned_by_user_nocheck(sk)) {
 		/* The owner may be taking it off. */
+		rcu_read_lock();
 		end = socksplice_soend_get_rcu(sk);
 		if (end)
 			end->wanted = true;
+		rcu_read_unlock();
 		spin_unlock_bh(&sk->sk_lock.slock);
 		return false;
 	}
