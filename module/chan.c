@@ -160,7 +160,7 @@ static void chan_end(struct sock *sk, struct socksplice_chan *c)
 
 	c->gone_sk = sk;
 	RCU_INIT_POINTER(c->sk, NULL);
-	call_rcu(&c->rcu, chan_gone_rcu);
+	call_rcu_hurry(&c->rcu, chan_gone_rcu);	/* it keeps the socket and its namespace */
 }
 
 /* tcp_cleanup_ulp(): the socket is being destroyed; the core clears the slot's

@@ -291,15 +291,26 @@ static bool sink_is_ours(const struct sosplice *s)
 	return end && end->in == s && s->dst->sk_socket;
 }
 
-/* TCP_FASTOPEN_CONNECT: connect() has left the SYN to the first write. True if what comes
- * of it changes the socket's state later, which has the mover look again.
+/* TCP_FASTOPEN_CONNECT: connect() has left the SYN to the first write. Sends it: 0 if what
+ * comes of it changes the socket's state later, which has the mover look again; -EAGAIN; or
+ * the error, which is the application's to see.
  */
-static bool connect_deferred(struct sock *sk)
+static int connect_deferred(struct sock *sk)
 {
 	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
+	int ret;
 
 	iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, NULL, 0, 0);
-	return tcp_sendmsg_locked(sk, &msg, 0) == -EINPROGRESS && sk->sk_state == TCP_SYN_SENT;
+	ret = tcp_sendmsg_locked(sk, &msg, 0);
+	if (ret == -EINPROGRESS)
+		return 0;
+	if ((ret == -EALREADY || ret == -ENOMEM || ret == -ENOBUFS) && sk->sk_state == TCP_SYN_SENT)
+		return -EAGAIN;
+	if (ret < 0 && !sk->sk_err) {
+		WRITE_ONCE(sk->sk_err, -ret);
+		sk_error_report(sk);
+	}
+	return ret;
 }
 
 /* Sends what it can of @b; the sink is locked. What went wrong, if not for want of
@@ -323,7 +334,11 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 		return 0;
 	}
 	if (sk->sk_state == TCP_SYN_SENT && inet_test_bit(DEFER_CONNECT, sk)) {
-		*hungry = !connect_deferred(sk);
+		ret = connect_deferred(sk);
+		if (ret == -EAGAIN)
+			*hungry = true;
+		else if (ret < 0)
+			*err = EPIPE;
 		return 0;
 	}
 	if ((1 << sk->sk_state) & ~(TCPF_ESTABLISHED | TCPF_CLOSE_WAIT))
@@ -554,14 +569,15 @@ void socksplice_mover_queue(struct sosplice *s)
 
 void socksplice_mover_queue_arrived(struct sosplice *s)
 {
-	const int cpu = READ_ONCE(s->dst->sk_incoming_cpu);
+	/* The sink's owner may set it to any number: SO_INCOMING_CPU. */
+	const unsigned int cpu = READ_ONCE(s->dst->sk_incoming_cpu);
 	bool acked;
 
 	rcu_read_lock();
 	acked = !socksplice_chan_get_rcu(s->dst);	/* of a ring nobody acknowledges */
 	rcu_read_unlock();
 	refcount_inc(&s->ref);
-	if (!queue_work_on(acked && cpu >= 0 && cpu_online(cpu) ? cpu : WORK_CPU_UNBOUND,
+	if (!queue_work_on(acked && cpu < nr_cpu_ids && cpu_online(cpu) ? cpu : WORK_CPU_UNBOUND,
 			   mover_wq, &s->work))
 		refcount_dec(&s->ref);
 }

@@ -57,7 +57,7 @@ static void free_rcu(struct rcu_head *rcu)
 void socksplice_sosplice_put(struct sosplice *s)
 {
 	if (refcount_dec_and_test(&s->ref))
-		call_rcu(&s->rcu, free_rcu);
+		call_rcu_hurry(&s->rcu, free_rcu);	/* it keeps sockets and their namespaces */
 }
 
 static void all_in(struct sosplice *s)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* What setsockopt and getsockopt answer, and that a refusal changes nothing. */
+#include <limits.h>
 #include <linux/bpf.h>
 #include <linux/kcm.h>
 #include <netinet/tcp.h>
@@ -174,6 +175,24 @@ static void einval_ktls(void)
 	      "%s", strerror(errno));
 	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
 	still_plain(&r);
+}
+
+/* The sink's owner may say of it that any CPU serves it. */
+static void any_incoming_cpu(void)
+{
+	const int cpus[] = { -1, -2, 0, 1, 63, 64, 512, 8192, 8193, 100000, INT_MAX, INT_MIN };
+	struct relay r;
+	size_t i;
+
+	relay_open(&r, AF_INET, AF_INET6);
+	splice_on(&r);
+	for (i = 0; i < sizeof(cpus) / sizeof(cpus[0]); i++) {
+		check(!setsockopt(r.q, SOL_SOCKET, SO_INCOMING_CPU, &cpus[i], sizeof(cpus[i])),
+		      "%s", strerror(errno));
+		stream_write(r.c, i, 1);
+		stream_read(r.s, i, 1);
+	}
+	wait_moved(r.p, i);
 }
 
 static int load_filter(void)
@@ -367,6 +386,7 @@ const struct sock_case call_cases[] = {
 	{ "EINVAL-kTLS", einval_ktls },
 	{ "EINVAL-KCM", einval_kcm },
 	{ "TCP_ULP-is-hidden", ulp_is_hidden },
+	{ "any-incoming-CPU", any_incoming_cpu },
 	{ "sink-is-free-at-once", sink_is_free_at_once },
 	{ "EPERM-user-namespace", in_user_namespace },
 	{ "ENOPROTOOPT-off", enoprotoopt_off },

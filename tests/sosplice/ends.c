@@ -238,36 +238,66 @@ static void write_file(const char *path, const char *text)
 	close(fd);
 }
 
-/* A sink whose connect() has left the SYN to the first write: the splice's. */
+/* A socket whose connect() leaves the SYN to the first write. */
+static int connect_later(const struct sockaddr_in *addr)
+{
+	struct tcp_info info = {};
+	socklen_t len = sizeof(info);
+	int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+
+	/* client and server, without a cookie */
+	write_file("/proc/sys/net/ipv4/tcp_fastopen", "519");
+	check(!setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &one, sizeof(one)) &&
+	      !connect(fd, (const void *)addr, sizeof(*addr)), "%s", strerror(errno));
+	check(!getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) &&
+	      info.tcpi_state == TCP_SYN_SENT && !info.tcpi_unacked,
+	      "state %d, %u segments", info.tcpi_state, info.tcpi_unacked);
+	return fd;
+}
+
+/* The first write is the splice's. */
 static void sink_connects_with_first_write(void)
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET };
 	socklen_t len = sizeof(addr);
-	struct tcp_info info = {};
-	int l, one = 1;
 	struct relay r;
+	int l;
 
 	other_namespace();
-	/* client and server, without a cookie */
-	write_file("/proc/sys/net/ipv4/tcp_fastopen", "519");
 	relay_open(&r, AF_INET, AF_INET);
 	addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	l = socket(AF_INET, SOCK_STREAM, 0);
 	check(!bind(l, (void *)&addr, len) && !listen(l, 1) &&
 	      !getsockname(l, (void *)&addr, &len), "%s", strerror(errno));
-	r.q = socket(AF_INET, SOCK_STREAM, 0);
-	check(!setsockopt(r.q, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &one, sizeof(one)) &&
-	      !connect(r.q, (void *)&addr, len), "%s", strerror(errno));
-	len = sizeof(info);
-	check(!getsockopt(r.q, IPPROTO_TCP, TCP_INFO, &info, &len) &&
-	      info.tcpi_state == TCP_SYN_SENT && !info.tcpi_unacked,
-	      "state %d, %u segments", info.tcpi_state, info.tcpi_unacked);
+	r.q = connect_later(&addr);
 	splice_on(&r);
 	stream_write(r.c, 0, 1000);
 	r.s = accept(l, NULL, NULL);
 	stream_read(r.s, 0, 1000);
 	wait_moved(r.p, 1000);
 	is_free_after_unsplice(&r, 1000);
+}
+
+/* And finds that there is no way any more, which the sink's owner is told. */
+static void sink_cannot_connect(void)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_port = htons(7) };
+	struct relay r;
+	int err;
+
+	other_namespace();
+	check(!system("ip link add v0 type veth peer name v1 && ip addr add 10.9.9.1/24 dev v0 &&"
+		      "ip link set v0 up && ip link set v1 up"), "no veth");
+	relay_open(&r, AF_INET, AF_INET);
+	addr.sin_addr.s_addr = inet_addr("10.9.9.2");
+	r.q = connect_later(&addr);
+	check(!system("ip link delete v0"), "no ip");
+	splice_on(&r);
+	stream_write(r.c, 0, 1000);
+	wait_error(r.p, EPIPE);
+	err = so_error(r.q);	/* what a write would have answered */
+	check(err == ECONNABORTED, "%s", strerror(err));
+	stream_read(r.p, 0, 1000);
 }
 
 struct reporting {
@@ -584,6 +614,7 @@ const struct sock_case end_cases[] = {
 	{ "source-error", source_error },
 	{ "error-queue-storm", error_queue_storm },
 	{ "sink-connects-with-first-write", sink_connects_with_first_write },
+	{ "EPIPE-sink-cannot-connect", sink_cannot_connect },
 	{ "EPIPE-sink-shut-down", sink_shutdown },
 	{ "EPIPE-sink-closed", sink_closed },
 	{ "EPIPE-sink-reset", sink_reset },
