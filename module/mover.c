@@ -7,8 +7,8 @@
  * So whoever else reads the source, even in TCP's own function, gets what the sink does
  * not, and who ends the splice finds nothing half done.
  *
- * It runs on a workqueue, on the CPU where the sink's acknowledgments arrive, or its reader
- * took bytes off a ring. Where the data arrive would be another's CPU: the sender's, which
+ * It runs on a workqueue, for what arrives by TCP on the CPU of the sink's acknowledgments,
+ * else where it is queued. Where the data arrive would be another's CPU: the sender's, which
  * it would take from him for each packet, or the one with the source's interrupts. It tries
  * sockets' locks and never waits for one: a task may own a socket across a page fault
  * that never ends, and another mover may have the same two the other way round.

@@ -229,15 +229,6 @@ static uint32_t send_seq(int fd)
 	return seq;
 }
 
-static void write_file(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY);
-
-	check(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text),
-	      "%s", strerror(errno));
-	close(fd);
-}
-
 /* A socket whose connect() leaves the SYN to the first write. */
 static int connect_later(const struct sockaddr_in *addr)
 {

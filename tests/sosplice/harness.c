@@ -238,15 +238,21 @@ void set_buf(int fd, int snd, int rcv)
 		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &rcv, sizeof(rcv));
 }
 
+void write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+
+	check(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text),
+	      "%s", strerror(errno));
+	close(fd);
+}
+
 void set_switch(const char *name, const char *value)
 {
 	char path[128];
-	int fd;
 
 	snprintf(path, sizeof(path), "/sys/module/socksplice/parameters/%s", name);
-	fd = open(path, O_WRONLY);
-	check(write(fd, value, strlen(value)) == (ssize_t)strlen(value), "%s", strerror(errno));
-	close(fd);
+	write_file(path, value);
 }
 
 static void *pumping(void *arg)

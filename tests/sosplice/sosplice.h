@@ -65,6 +65,9 @@ size_t stream_take(int fd, uint64_t pos);
 /* The counter's value, from the module. */
 uint64_t counter(const char *name);
 
+/* What is there already, such as a sysctl. */
+void write_file(const char *path, const char *text);
+
 /* Sets the module's parameter. */
 void set_switch(const char *name, const char *value);
 
