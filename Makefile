@@ -58,7 +58,7 @@ demo:	## redis and a mesh-like chain over TCP and paired, in a VM: one table
 bench:	## one report of speed, in VMs: pairs, sockmap sockets, proxies
 	@bench/all $(ARGS)
 
-bench-native:	## the same at native speed, in User Mode Linux: TCP, AF_UNIX, a bare ring, pairs, sockmap
+bench-native:	## the same at native speed, in User Mode Linux: TCP, AF_UNIX, a bare ring, pairs, relays, sockmap
 	@bench/uml/run $(ARGS)
 
 # Root installs what the user has built: nothing is compiled but by DKMS.

@@ -257,6 +257,10 @@ def where(machine):
     return [f"Linux {machine['kernel']}, {machine['cpus']} CPUs of {machine['cpu']}, {machine['date']}", how]
 
 
+def size(count):
+    return f"{count // 1024} KB" if count >= 1024 else f"{count} B"
+
+
 def grid(rows, left=1):
     """Aligned text; the first LEFT columns to the left."""
     widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]

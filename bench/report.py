@@ -15,7 +15,7 @@ WAYS = {"tcp": "TCP", "nodelay": "TCP_NODELAY", "unix": "AF_UNIX", "sockmap": "s
 
 
 def name(row):
-    size = f"{row['size'] // 1024} KB" if row["size"] >= 1024 else f"{row['size']} B"
+    size = lab.size(row["size"])
     return f"{'request/response' if row['kind'] == 'rr' else 'stream, sends of'} {size}"
 
 

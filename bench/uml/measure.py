@@ -19,6 +19,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import relay  # noqa: E402
 import sockmap  # noqa: E402
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -148,6 +149,8 @@ def set_up(uml, ring_size):
         uml.run(f"open {prefix or 'tcp'}-veth tcp")
         uml.do("ns")
     uml.do("param socksplice enroll_all 0")  # a sockmap takes no enrolled socket
+    uml.run("listen 127.0.0.1")
+    relay.set_up(uml)
 
 
 def rows(regex):
@@ -163,6 +166,8 @@ def rows(regex):
 def sample(uml, row, way, cpus, msec):
     if row["place"] == "sockmap":
         return sockmap.sample(uml, row, way, cpus)
+    if row["place"] == "relay":
+        return relay.sample(uml, row, way, cpus, msec)
     place, kind, size = row["place"], row["kind"], row["size"]
     conn, poll, nodelay = WAYS[way]
     name = conn + ("-veth" if place == "containers" else "")
@@ -184,7 +189,7 @@ def sample(uml, row, way, cpus, msec):
 def boot(args, cpus):
     """All rows with the two threads on these CPUs."""
     table = [{"cpus": len(set(cpus)), "place": p, "kind": k, "size": s, "ways": w, "rounds": []}
-             for p, k, s, w in rows(args.only)] + sockmap.rows(args.only, cpus)
+             for p, k, s, w in rows(args.only)] + relay.rows(args.only, cpus) + sockmap.rows(args.only, cpus)
     if not table:
         return table
     two = cpus[0] != cpus[1]
@@ -236,7 +241,7 @@ def main():
     parser.add_argument("--only", default="", help="a regular expression over the rows")
     args = parser.parse_args()
     table = []
-    if not list(rows(args.only)) and not sockmap.rows(args.only, (0, 1)):
+    if not list(rows(args.only)) and not relay.rows(args.only, (0, 1)) and not sockmap.rows(args.only, (0, 1)):
         sys.exit(f"measure: no row matches {args.only!r}")
     for cpus in ((0, 0), (0, 1)):
         table += boot(args, cpus)

@@ -12,22 +12,20 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import lab  # noqa: E402
+import relay  # noqa: E402
 import sockmap  # noqa: E402
 
 NAMES = {"tcp": "TCP", "nodelay": "TCP_NODELAY", "unix": "AF_UNIX", "ring": "ring", "paired": "paired",
          "ring+poll": "ring+poll", "paired+poll": "paired+poll"}
+OTHERS = {"relay": relay, "sockmap": sockmap}  # rows of another kind
 # What another implementation of the idea says of itself: RR at 1 KB, and the last at 1 B.
 PUBLISHED = [("loopback", 1024, "paired", 2.2), ("loopback", 1024, "paired+poll", 6.7),
              ("containers", 1024, "paired", 2.3), ("containers", 1024, "paired+poll", 7.0),
              ("loopback", 1, "paired+poll", 10.0)]
 
 
-def size_name(size):
-    return f"{size // 1024} KB" if size >= 1024 else f"{size} B"
-
-
 def name(row):
-    return ("request/response, " if row["kind"] == "rr" else "stream, sends of ") + size_name(row["size"])
+    return ("request/response, " if row["kind"] == "rr" else "stream, sends of ") + lab.size(row["size"])
 
 
 class Row:
@@ -83,7 +81,7 @@ def targets(rows):
               "MISSED at " + ", ".join(f"{where} {value:.2f}" for value, where in missed))
 
     def where(r, way=""):
-        return f"{r.row['cpus']} CPU, {size_name(r.row['size'])}{way}"
+        return f"{r.row['cpus']} CPU, {lab.size(r.row['size'])}{way}"
 
     for way, label in (("paired", "without polling"), ("paired+poll", "with polling")):
         yield from verdict(f"request/response to the bare ring, {label}", 0.85,
@@ -101,6 +99,9 @@ def ratios(data):
     """For bench/whole.py: the row, what is compared with what, how many times better it
     is, and whether others on the host disturbed it."""
     for row in map(Row, data["rows"]):
+        if row.row["place"] in OTHERS:
+            yield from OTHERS[row.row["place"]].ratios(row)
+            continue
         cpus = "one CPU" if row.row["cpus"] == 1 else "two CPUs"
         for way in ("paired", "paired+poll"):
             yield f"{row.row['place']}, {cpus}, {name(row.row)}", f"{NAMES[way]} to TCP", row.to_tcp(way), row.rough
@@ -110,8 +111,7 @@ def report(path):
     with open(path, encoding="utf-8") as f:
         data = json.load(f)
     m = data["machine"]
-    rows = [Row(r) for r in data["rows"] if r["place"] != "sockmap"]
-    sockmap_rows = [Row(r) for r in data["rows"] if r["place"] == "sockmap"]
+    rows = [Row(r) for r in data["rows"] if r["place"] not in OTHERS]
     rounds = [r for row in data["rows"] for r in row["rounds"]]
     dropped = sum(r["contended"] for r in rounds)
     c2c = [r["c2c_ns"] for r in rounds]
@@ -120,7 +120,7 @@ def report(path):
            f"socksplice {m['commit']}; kernel threads with ordinary sockets, at native speed: compare with no emulated figure, "
            "nor with one of bare metal.",
            f"Medians of {data['msec']} ms samples, all ways of a row in turn; thousands of requests/s, and MB/s for streams. "
-           f"Polling is {data['poll_usec']} us, a pair's rings have {size_name(data['ring_size'])}.",
+           f"Polling is {data['poll_usec']} us, a pair's rings have {lab.size(data['ring_size'])}.",
            "TCP ratios are medians of the rounds' ratios, to the better of TCP and TCP_NODELAY. 'by ring' is the least share in any sample.",
            f"A cache line took {statistics.median(c2c):.0f} ns between the CPUs ({min(c2c)} to {max(c2c)}). Others had "
            f"{statistics.mean(others):.1%} of a CPU of ours; {dropped} of {len(rounds)} rounds of a row were disturbed"
@@ -130,8 +130,10 @@ def report(path):
             some = [r for r in rows if r.row["cpus"] == cpus and r.row["place"] == place]
             if some:
                 out += ["", f"{place}, {'one CPU' if cpus == 1 else 'two CPUs'}:", *lab.grid(list(table(some)))]
-    if sockmap_rows:
-        out += ["", *sockmap.report(sockmap_rows)]
+    for place, other in OTHERS.items():
+        some = [Row(r) for r in data["rows"] if r["place"] == place]
+        if some:
+            out += ["", *other.report(some)]
     if not rows:
         print("\n".join(out))
         return
@@ -140,7 +142,7 @@ def report(path):
     for place, size, way, value in PUBLISHED:
         here = {r.row["cpus"]: f"{r.to_tcp(way):.1f}" for r in rows if r.row["kind"] == "rr" and
                 (r.row["place"], r.row["size"]) == (place, size)}
-        lines.append([f"  {place}, {size_name(size)}{', polling' if way != 'paired' else ''}", f"{value:.1f}",
+        lines.append([f"  {place}, {lab.size(size)}{', polling' if way != 'paired' else ''}", f"{value:.1f}",
                       here.get(1, "-"), here.get(2, "-")])
     out += ["", *lab.grid(lines)]
     losses = [f"{r.row['place']}, {r.row['cpus']} CPU, {name(r.row)}, {NAMES[w]}: {r.to_tcp(w):.2f}" for r in rows

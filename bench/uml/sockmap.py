@@ -78,6 +78,12 @@ def label(r):
     return f"{row['kind']}, {where}{row['what']}, {row['size'] >> 10} KB a call"
 
 
+def ratios(r):
+    """As those of report.py."""
+    for way, text, _ in TARGETS:
+        yield f"sockmap {label(r)}", f"splice(2) to {text}", r.ratio("splice", way), r.rough
+
+
 def report(some):
     yield (f"splice(2) on sockmap sockets, by processes; a verdict program, interpreted, redirects over loopback. "
            f"MB/s, medians of {SECONDS} s samples.")

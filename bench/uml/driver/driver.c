@@ -8,12 +8,13 @@
  * answer is then read from it:
  *
  *	listen ADDR			for what follows
- *	open NAME tcp|unix|ring		keeps a connection by that name
+ *	open NAME tcp|unix|ring|spliced	keeps a connection by that name
+ *	open NAME copying CPU		the same; for both of these see relay.h
  *	rr NAME SIZE CPU CPU POLL MSEC	requests of SIZE bytes, answers of as many
  *	stream NAME SIZE CPU CPU POLL NODELAY MSEC	sends of SIZE bytes, one way
  *		by threads on these CPUs, the sender's first, for MSEC milliseconds;
- *		POLL in microseconds. Answer: COUNT NANOSECONDS RING-BYTES, where
- *		COUNT is transactions or bytes
+ *		POLL in microseconds. Answer: COUNT NANOSECONDS BYTES, where COUNT is
+ *		transactions or bytes, and BYTES went by ring or by SO_SPLICE
  *	splice module|kernel		for the next: see ops.h
  *	hook FD				sends splice(2) on the caller's TCP socket FD there
  *	c2c				Answer: NANOSECONDS, of a cache line's way from
@@ -27,6 +28,7 @@
 #include <linux/slab.h>
 
 #include "ops.h"
+#include "relay.h"
 #include "transport.h"
 
 #define MAX_CONNS	16
@@ -191,7 +193,8 @@ static struct conn *find(const char *name)
 	return NULL;
 }
 
-static int open_conn(const char *name, const char *kind)
+/* @cpu is that of a relay that copies. */
+static int open_conn(const char *name, const char *kind, unsigned int cpu)
 {
 	struct conn *c = &conns[nr_conns];
 	int err;
@@ -205,6 +208,10 @@ static int open_conn(const char *name, const char *kind)
 		err = transport_open_unix(c);
 	else if (!strcmp(kind, "ring"))
 		err = transport_open_ring(c, RING_SIZE);
+	else if (!strcmp(kind, "copying"))
+		err = cpu < nr_cpu_ids && cpu_online(cpu) ? relay_open_copying(c, cpu) : -EINVAL;
+	else if (!strcmp(kind, "spliced"))
+		err = relay_open_spliced(c);
 	else
 		return -EINVAL;
 	if (!err) {
@@ -214,9 +221,14 @@ static int open_conn(const char *name, const char *kind)
 	return err;
 }
 
+static u64 bytes_by_module(const struct conn *c)
+{
+	return transport_ring_bytes(c) + relay_spliced_bytes(c);
+}
+
 static int measure(struct job *j, const unsigned int *cpus)
 {
-	u64 ring = transport_ring_bytes(j->conn);
+	u64 bytes = bytes_by_module(j->conn);
 	int err;
 
 	j->buf[0] = kzalloc(MAX_SIZE, GFP_KERNEL);
@@ -228,7 +240,7 @@ static int measure(struct job *j, const unsigned int *cpus)
 		err = j->err[0] ? j->err[0] : j->err[1];
 	if (!err)
 		snprintf(answer, sizeof(answer), "%llu %llu %llu", j->count,
-			 j->end - j->start, transport_ring_bytes(j->conn) - ring);
+			 j->end - j->start, bytes_by_module(j->conn) - bytes);
 	kfree(j->buf[0]);
 	kfree(j->buf[1]);
 	return err;
@@ -297,15 +309,15 @@ static int measure_c2c(void)
 
 static int run_set(const char *val, const struct kernel_param *kp)
 {
-	unsigned int poll, nodelay = 1, msec, cpus[2], fd;
+	unsigned int poll, nodelay = 1, msec, cpus[2] = {}, fd;
 	struct job j = {};
 	char name[24], kind[24];
 
 	answer[0] = '\0';
 	if (sscanf(val, "listen %23s", name) == 1)
 		return transport_listen(name);
-	if (sscanf(val, "open %23s %23s", name, kind) == 2)
-		return open_conn(name, kind);
+	if (sscanf(val, "open %23s %23s %u", name, kind, &cpus[0]) >= 2)
+		return open_conn(name, kind, cpus[0]);
 	if (sscanf(val, "hook %u", &fd) == 1)
 		return ops_hook(fd, splice_by_module);
 	if (sscanf(val, "splice %23s", name) == 1) {

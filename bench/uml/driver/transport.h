@@ -30,6 +30,7 @@ struct conn {
 	char name[24];
 	bool is_tcp;
 	struct end end[2];
+	struct socket *spliced[2];	/* what SO_SPLICE joins between them: see relay.h */
 };
 
 /* Listens on the IPv4 address @addr, in the caller's network namespace, in place of
