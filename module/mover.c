@@ -29,8 +29,6 @@
 
 #define MOVER_BUDGET	(256U << 10)	/* bytes, until others get the CPU */
 #define MOVER_PAGES	64		/* the budget, in pages */
-#define MOVER_GATHER	(128U << 10)	/* bytes that are worth a start */
-#define MOVER_SKIP_MAX	256		/* runs */
 #define MOVER_BACKOFF_MAX	(HZ / 10 ? : 1)	/* jiffies */
 
 static struct workqueue_struct *mover_wq;
@@ -611,39 +609,6 @@ static enum mover_next mover_run(struct sosplice *s)
 	return next;
 }
 
-/* By TCP: what stands in a ring is not seen. */
-static u32 queued(const struct sosplice *s)
-{
-	const struct tcp_sock *tp = tcp_sk(s->src);
-
-	return READ_ONCE(tp->rcv_nxt) - READ_ONCE(tp->copied_seq);
-}
-
-/*
- * A sender that shares the CPU loses it to the mover with the first packet, which costs
- * two switches for each. So while little is queued whoever else is runnable here goes
- * first, once. If that brings nothing this is no stream, and it is left out in the next
- * 1, 2, 4 ... 256 runs: who waits for single packets shall not wait for others' slices.
- */
-static void gather(struct sosplice *s)
-{
-	const u32 before = queued(s);
-
-	if (before >= MOVER_GATHER)
-		return;
-	if (s->skip) {
-		s->skip--;
-		return;
-	}
-	yield();
-	if (queued(s) != before) {
-		s->skip_next = 1;
-	} else {
-		s->skip = s->skip_next;
-		s->skip_next = min(2 * s->skip_next, MOVER_SKIP_MAX);
-	}
-}
-
 static void mover_work(struct work_struct *work)
 {
 	struct sosplice *s = container_of(work, struct sosplice, work);
@@ -655,7 +620,6 @@ static void mover_work(struct work_struct *work)
 		socksplice_sosplice_put(s);
 		return;
 	}
-	gather(s);
 	switch (mover_run(s)) {
 	case NEXT_NOW:
 	case NEXT_ROUND:
@@ -683,7 +647,6 @@ static void mover_tick(struct work_struct *work)
 void socksplice_mover_prepare(struct sosplice *s)
 {
 	s->backoff = 1;
-	s->skip_next = 1;
 	INIT_WORK(&s->work, mover_work);
 	INIT_DELAYED_WORK(&s->tick, mover_tick);
 }

@@ -70,9 +70,7 @@ struct sosplice {
 	unsigned long last;		/* jiffies, of the last move */
 	struct page_frag frag;		/* one page for what has to be copied */
 
-	/* The mover only. */
-	unsigned int backoff;		/* jiffies, until it tries again */
-	unsigned int skip, skip_next;	/* runs without gather(), now and after the next failure */
+	unsigned int backoff;		/* jiffies, until it tries again; the mover only */
 
 	struct work_struct work;	/* the mover */
 	struct delayed_work tick;	/* queues work: idle time, or try again */

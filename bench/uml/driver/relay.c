@@ -126,11 +126,12 @@ u64 relay_spliced_bytes(const struct conn *c)
 
 	for (i = 0; i < 2 && c->spliced[i]; i++) {
 		struct sock *sk = c->spliced[i]->sk;
-		struct soend *end;
+		const struct soend *end;
 
 		lock_sock(sk);
-		end = socksplice_soend_get(sk);
-		bytes += end ? end->moved : 0;
+		end = transport_ulp(sk, "so_splice");
+		if (end)
+			bytes += end->moved;
 		release_sock(sk);
 	}
 	return bytes;

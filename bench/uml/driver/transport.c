@@ -219,6 +219,15 @@ ssize_t transport_recv(struct end *e, void *buf, size_t len)
 	return n ? n : -EPIPE;
 }
 
+const void *transport_ulp(const struct sock *sk, const char *name)
+{
+	const struct inet_connection_sock *icsk = inet_csk(sk);
+
+	if (!icsk->icsk_ulp_ops || strcmp(icsk->icsk_ulp_ops->name, name))
+		return NULL;
+	return (__force void *)rcu_access_pointer(icsk->icsk_ulp_data);
+}
+
 u64 transport_ring_bytes(const struct conn *c)
 {
 	u64 bytes = 0;
@@ -228,15 +237,12 @@ u64 transport_ring_bytes(const struct conn *c)
 		return 0;
 	for (i = 0; i < 2; i++) {
 		struct sock *sk = c->end[i].sock->sk;
-		const struct inet_connection_sock *icsk = inet_csk(sk);
+		const struct socksplice_chan *chan;
 
 		lock_sock(sk);
-		if (icsk->icsk_ulp_ops && !strcmp(icsk->icsk_ulp_ops->name, "socksplice")) {
-			const struct socksplice_chan *chan =
-				(__force void *)rcu_access_pointer(icsk->icsk_ulp_data);
-
+		chan = transport_ulp(sk, "socksplice");
+		if (chan)
 			bytes += chan->ring_bytes;
-		}
 		release_sock(sk);
 	}
 	return bytes;

@@ -49,6 +49,11 @@ int transport_send(struct end *e, void *buf, size_t len);
 /* As many bytes as there are, at least one and at most @len; or an error. */
 ssize_t transport_recv(struct end *e, void *buf, size_t len);
 
+/* What the module keeps with a locked socket, if it calls it @name; or NULL. The module
+ * exports no function for it.
+ */
+const void *transport_ulp(const struct sock *sk, const char *name);
+
 /* Bytes that both ends have sent by a ring of the module, by the module's own count:
  * 0 if the connection is not paired.
  */
