@@ -30,7 +30,7 @@ PARTS = (
     ("splice(2) on sockmap sockets", "bench/psock.json", "bench/psock", "psock.py"),
     ("SO_SPLICE", "bench/sosplice.json", "bench/sosplice", "sosplice.py"),
     ("SO_SPLICE, path lengths", "bench/sosplice-steady.json", "bench/sosplice --steady", "sosplice.py"),
-    ("pairs between kernel threads", "uml/native.json", "make bench-native", "uml/report.py"),
+    ("pairs and relays of kernel threads, splice(2) on sockmap sockets", "uml/native.json", "make bench-native", "uml/report.py"),
 )
 # By how the figures were made.
 SECTIONS = {
@@ -38,7 +38,7 @@ SECTIONS = {
     "icount": "EMULATED BY A CLOCK THAT COUNTS INSTRUCTIONS: path lengths",
     "kvm": "IN A VM ON /dev/kvm",
     "native": "ON THE MACHINE ITSELF",
-    "uml": "NATIVE SPEED, IN USER MODE LINUX: without system calls and copies from user space",
+    "uml": "NATIVE SPEED, IN USER MODE LINUX: kernel threads, but for sockmap sockets",
 }
 # The same in a word, for a part's head.
 ACCEL = {"tcg": "emulated", "icount": "emulated, instruction clock", "kvm": "on /dev/kvm", "native": "native",

@@ -9,6 +9,7 @@
  *	host FOLDER PROGRAM ARGUMENT...	a program of the host's, with the host's file
  *					system, read-only, as root; answers with the last
  *					line that it printed
+ *	pipe SIZE			answers with a file descriptor of a pipe of PID 1's
  *	kmsg [WORD]			answers with the number of faults in the kernel
  *					log, each printed before as a line "# ...", less
  *					warnings that have the WORD
@@ -105,6 +106,16 @@ static void host(char *args)
 		printf("= %s\n", line);
 }
 
+static void new_pipe(const char *size)
+{
+	int p[2];
+
+	if (pipe2(p, O_CLOEXEC) || fcntl(p[1], F_SETPIPE_SZ, atoi(size)) < 0)
+		failed("pipe");
+	else
+		printf("= %d\n", p[1]);
+}
+
 static void ns_enter(const char *name)
 {
 	char path[256];
@@ -166,6 +177,8 @@ static void obey(char *line)
 		host(line);
 	else if (!strcmp(word, "ns"))
 		ns_enter(line);
+	else if (!strcmp(word, "pipe"))
+		new_pipe(line);
 	else if (!strcmp(word, "kmsg"))
 		kmsg(line);
 	else

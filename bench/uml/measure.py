@@ -201,6 +201,8 @@ def boot(args, cpus):
             if way.startswith("paired"):
                 name = "paired" + ("-veth" if row["place"] == "containers" else "")
                 uml.run(f"rr {name} 1 {cpus[0]} {cpus[1]} 0 1")
+    if any(row["place"] == "relay" for row in table):
+        relay.settle(uml, cpus)
     for number in range(args.rounds):
         say(f"round {number + 1} of {args.rounds}")
         for row in table:

@@ -9,7 +9,8 @@
  *
  *	listen ADDR			for what follows
  *	open NAME tcp|unix|ring|spliced	keeps a connection by that name
- *	open NAME copying CPU		the same; for both of these see relay.h
+ *	open NAME copying CPU		the same; for these see relay.h
+ *	open NAME piping CPU FD FD
  *	rr NAME SIZE CPU CPU POLL MSEC	requests of SIZE bytes, answers of as many
  *	stream NAME SIZE CPU CPU POLL NODELAY MSEC	sends of SIZE bytes, one way
  *		by threads on these CPUs, the sender's first, for MSEC milliseconds;
@@ -193,14 +194,16 @@ static struct conn *find(const char *name)
 	return NULL;
 }
 
-/* @cpu is that of a relay that copies. */
-static int open_conn(const char *name, const char *kind, unsigned int cpu)
+/* @cpu is that of a relay's threads, @pipes is for those that splice. */
+static int open_conn(const char *name, const char *kind, unsigned int cpu, const int *pipes)
 {
 	struct conn *c = &conns[nr_conns];
 	int err;
 
 	if (nr_conns == MAX_CONNS || find(name))
 		return -EEXIST;
+	if (cpu >= nr_cpu_ids || !cpu_online(cpu))
+		return -EINVAL;
 	memset(c, 0, sizeof(*c));
 	if (!strcmp(kind, "tcp"))
 		err = transport_open_tcp(c);
@@ -209,7 +212,9 @@ static int open_conn(const char *name, const char *kind, unsigned int cpu)
 	else if (!strcmp(kind, "ring"))
 		err = transport_open_ring(c, RING_SIZE);
 	else if (!strcmp(kind, "copying"))
-		err = cpu < nr_cpu_ids && cpu_online(cpu) ? relay_open_copying(c, cpu) : -EINVAL;
+		err = relay_open_copying(c, cpu);
+	else if (!strcmp(kind, "piping"))
+		err = relay_open_piping(c, cpu, pipes);
 	else if (!strcmp(kind, "spliced"))
 		err = relay_open_spliced(c);
 	else
@@ -312,12 +317,13 @@ static int run_set(const char *val, const struct kernel_param *kp)
 	unsigned int poll, nodelay = 1, msec, cpus[2] = {}, fd;
 	struct job j = {};
 	char name[24], kind[24];
+	int pipes[2] = { -1, -1 };
 
 	answer[0] = '\0';
 	if (sscanf(val, "listen %23s", name) == 1)
 		return transport_listen(name);
-	if (sscanf(val, "open %23s %23s %u", name, kind, &cpus[0]) >= 2)
-		return open_conn(name, kind, cpus[0]);
+	if (sscanf(val, "open %23s %23s %u %d %d", name, kind, &cpus[0], &pipes[0], &pipes[1]) >= 2)
+		return open_conn(name, kind, cpus[0], pipes);
 	if (sscanf(val, "hook %u", &fd) == 1)
 		return ops_hook(fd, splice_by_module);
 	if (sscanf(val, "splice %23s", name) == 1) {

@@ -4,6 +4,7 @@
 #include <linux/file.h>
 #include <linux/in.h>
 #include <linux/kthread.h>
+#include <linux/pipe_fs_i.h>
 #include <linux/slab.h>
 #include <net/sock.h>
 
@@ -11,34 +12,67 @@
 #include "sosplice.h"
 #include "uapi/so_splice.h"
 
-#define PUMP_SIZE	65536	/* what examples/tcp-proxy copies at a time */
+#define COPY_SIZE	65536		/* what examples/tcp-proxy copies at a time */
+#define SPLICE_SIZE	(1U << 20)	/* and what it splices, a pipe's worth */
 
 /* One direction. Only its thread uses it. */
 struct pump {
 	struct end from, to;
-	char buf[PUMP_SIZE];
+	struct pipe_inode_info *pipe;	/* NULL: it copies */
+	char buf[COPY_SIZE];
 };
+
+static ssize_t pump_copy(struct pump *p)
+{
+	ssize_t n = transport_recv(&p->from, p->buf, sizeof(p->buf));
+
+	return n > 0 ? transport_send(&p->to, p->buf, n) : n;
+}
+
+/* As splice(2) does it, twice. */
+static ssize_t pump_splice(struct pump *p)
+{
+	struct file *to = p->to.sock->file;
+	loff_t pos = 0;
+	ssize_t n, sent;
+
+	pipe_lock(p->pipe);
+	n = p->from.sock->ops->splice_read(p->from.sock, &pos, p->pipe, SPLICE_SIZE, 0);
+	pipe_unlock(p->pipe);
+	for (; n > 0; n -= sent) {
+		sent = to->f_op->splice_write(p->pipe, to, &pos, n, 0);
+		if (sent <= 0)
+			return -EPIPE;
+	}
+	return n;
+}
 
 static int pump_thread(void *arg)
 {
 	struct pump *p = arg;
-	ssize_t n;
 
-	do {
-		n = transport_recv(&p->from, p->buf, sizeof(p->buf));
-	} while (n > 0 && !transport_send(&p->to, p->buf, n));
+	while (!(p->pipe ? pump_splice(p) : pump_copy(p)))
+		;
 	return 0;	/* the measurement that misses it says so */
 }
 
-static int pump(struct socket *from, struct socket *to, unsigned int cpu)
+/* @pipe is a descriptor of the caller's, or negative. */
+static int pump(struct socket *from, struct socket *to, unsigned int cpu, int pipe)
 {
 	struct pump *p = kvzalloc(sizeof(*p), GFP_KERNEL);
 	struct task_struct *task;
+	struct file *file;
 
 	if (!p)
 		return -ENOMEM;
 	p->from.sock = from;
 	p->to.sock = to;
+	if (pipe >= 0) {
+		file = fget(pipe);	/* kept, as all of it is */
+		if (!file)
+			return -EBADF;
+		p->pipe = file->private_data;
+	}
 	task = kthread_create(pump_thread, p, "relay");
 	if (IS_ERR(task)) {
 		kvfree(p);
@@ -95,27 +129,43 @@ int relay_open_copying(struct conn *c, unsigned int cpu)
 	int err = open_legs(c, legs);
 
 	if (!err)
-		err = pump(legs[0].end[1].sock, legs[1].end[0].sock, cpu);
+		err = pump(legs[0].end[1].sock, legs[1].end[0].sock, cpu, -1);
 	if (!err)
-		err = pump(legs[1].end[0].sock, legs[0].end[1].sock, cpu);
+		err = pump(legs[1].end[0].sock, legs[0].end[1].sock, cpu, -1);
+	return err;
+}
+
+/* The two sockets between the connections, with files. */
+static int open_inner(struct conn *c, struct socket **inner, int *fd)
+{
+	struct conn legs[2] = {};
+	int i, err = open_legs(c, legs);
+
+	inner[0] = legs[0].end[1].sock;
+	inner[1] = legs[1].end[0].sock;
+	for (i = 0; i < 2 && !err; i++) {
+		fd[i] = socket_fd(inner[i]);
+		err = min(fd[i], 0);
+	}
+	return err;
+}
+
+int relay_open_piping(struct conn *c, unsigned int cpu, const int *pipes)
+{
+	struct socket *inner[2];
+	int i, fd[2], err = open_inner(c, inner, fd);
+
+	for (i = 0; i < 2 && !err; i++)
+		err = pump(inner[i], inner[!i], cpu, pipes[i]);
 	return err;
 }
 
 int relay_open_spliced(struct conn *c)
 {
-	struct conn legs[2] = {};
-	int fd[2], err = open_legs(c, legs);
-	struct socket *inner[2] = { legs[0].end[1].sock, legs[1].end[0].sock };
-	int i;
+	int i, fd[2], err = open_inner(c, c->spliced, fd);
 
-	for (i = 0; i < 2 && !err; i++) {
-		fd[i] = socket_fd(inner[i]);
-		err = min(fd[i], 0);
-	}
 	for (i = 0; i < 2 && !err; i++)
-		err = splice(inner[i], fd[!i]);
-	c->spliced[0] = inner[0];
-	c->spliced[1] = inner[1];
+		err = splice(c->spliced[i], fd[!i]);
 	return err;
 }
 

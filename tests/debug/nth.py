@@ -1,0 +1,264 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""tests/debug/nth.py: does the same thing again and again, and each time another one of
+the allocations that it makes beneath a function of the module fails, from the first to
+the last. Connections notice nothing; whoever asked for something gets it, or an error,
+and can ask again.
+
+What happens in a task is done in this one, by its fail-nth. What happens in softirqs and
+workers has no number there: the first one, two, four … 32 allocations fail.
+"""
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+PARAMETERS = "/sys/module/socksplice/parameters"
+FAULTS = ["/sys/kernel/debug/failslab", "/sys/kernel/debug/fail_page_alloc"]
+MANY = 1 << 30
+SOL_IP, SO_SPLICE = 0, 0x5350
+NO_MEMORY = (errno.ENOMEM, errno.ENOBUFS)
+FINIT_MODULE = 313
+PAYLOAD = bytes(range(251)) * 100
+libc = ctypes.CDLL(None, use_errno=True)
+failed = False
+
+
+class Wrong(Exception):
+    pass
+
+
+def write(path, value):
+    with open(path, "w", encoding="ascii") as f:
+        f.write(str(value))
+
+
+def arm(probability, times):
+    for folder in FAULTS:
+        write(f"{folder}/times", times)
+        write(f"{folder}/probability", probability)
+
+
+def set_up():
+    """Only what the module's text is beneath: of modules, the VM's tests load no other
+    whose allocations they would miss."""
+    for folder in FAULTS:
+        for name, value in (("interval", 1), ("space", 0), ("verbose", 0), ("task-filter", "N"),
+                            ("ignore-gfp-wait", "N"), ("stacktrace-depth", 32),
+                            ("require-start", "0xffffffffa0000000"), ("require-end", "0xffffffffff000000")):
+            write(f"{folder}/{name}", value)
+    write(f"{FAULTS[1]}/ignore-gfp-highmem", "N")
+    write(f"{FAULTS[1]}/min-order", 0)
+    arm(0, MANY)
+
+
+def left():
+    """Failures that are still to come, of those armed: of slabs, and of pages."""
+    def one(folder):
+        with open(f"{folder}/times", encoding="ascii") as f:
+            return int(f.read())
+    return [one(folder) for folder in FAULTS]
+
+
+def fail_nth(n):
+    write("/proc/thread-self/fail-nth", n)
+
+
+def references():
+    with open("/sys/module/socksplice/refcnt", encoding="ascii") as f:
+        return int(f.read())
+
+
+def report(name, operation):
+    """OPERATION returns how many allocations failed."""
+    global failed
+    try:
+        before = references()
+        count = operation()
+        if not count:
+            raise Wrong("not one allocation failed: nothing was tested")
+        # sockets keep the module until they are through with their FIN, as they keep TCP
+        until = time.monotonic() + 70
+        while references() > before:
+            if time.monotonic() > until:
+                for line in subprocess.run(["ss", "-tane"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines():
+                    print(f"# {line}")
+                raise Wrong(f"the module has {references() - before} users that were not there before")
+            time.sleep(0.1)
+        print(f"ok nth/{name}")
+        print(f"# {name}: {count} allocations failed, each in its turn", flush=True)
+    except (Wrong, OSError, subprocess.CalledProcessError) as e:
+        failed = True
+        print(f"not ok nth/{name}: {e}", flush=True)
+    finally:
+        fail_nth(0)
+        arm(0, MANY)
+
+
+def close(sockets):
+    """Without failures: where there is no memory for a FIN, TCP sends none, and such a
+    socket stays for ever."""
+    for sock in sockets or ():
+        sock.close()
+
+
+def by_task(attempt):
+    """The first allocation of ATTEMPT's fails, then the second, …; ATTEMPT gets a function
+    that runs its argument so, the first time, and returns the sockets it leaves."""
+    for n in range(1, 2000):
+        to_fail = n
+
+        def guarded(function):
+            nonlocal to_fail
+            fail_nth(to_fail)
+            to_fail = 0  # once
+            try:
+                return function()
+            finally:
+                fail_nth(0)
+        before = left()
+        close(attempt(guarded))
+        if left() == before:
+            return n - 1
+    raise Wrong("it allocates without end")
+
+
+def by_all(attempt):
+    """The first allocations fail, whoever makes them. What is tried again fails again."""
+    total = 0
+    for n in (1, 2, 4, 8, 16, 32):
+        arm(100, n)
+        sockets = ()
+        try:
+            sockets = attempt(lambda function: function())
+        finally:
+            remaining = left()
+            arm(0, MANY)
+        close(sockets)
+        total += sum(n - r for r in remaining)
+    return total
+
+
+def by_child(command):
+    """As by_task; the statuses are 0 and, with one line on stderr, 1."""
+    for n in range(1, 2000):
+        before = left()
+        done = subprocess.run(command, preexec_fn=lambda: fail_nth(n), stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+        if done.returncode not in (0, 1) or bool(done.returncode) != (done.stderr.count("\n") == 1):
+            raise Wrong(f"{' '.join(command)}: status {done.returncode}, and on stderr: {done.stderr!r}")
+        if left() == before:
+            return n - 1
+    raise Wrong("it allocates without end")
+
+
+# --- what is done ---
+
+def exchange(a, b):
+    for x, y in ((a, b), (b, a)):
+        x.sendall(PAYLOAD)
+        got = b""
+        while len(got) < len(PAYLOAD):
+            part = y.recv(65536)
+            if not part:
+                raise Wrong(f"the end of file after {len(got)} bytes of {len(PAYLOAD)}")
+            got += part
+        if got != PAYLOAD:
+            raise Wrong("other bytes than were sent")
+
+
+def connection(listener):
+    client = socket.create_connection(listener.getsockname(), timeout=30)
+    server = listener.accept()[0]
+    server.settimeout(30)
+    return client, server
+
+
+def pair(guarded):
+    """Connects and sends both ways; no call may fail."""
+    def live():
+        ends = connection(listener)
+        exchange(*ends)
+        return ends
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return guarded(live)
+
+
+def splice(guarded):
+    """SO_SPLICE: set, or an error and everything as before."""
+    def on():
+        return p.setsockopt(SOL_IP, SO_SPLICE, struct.pack("i", q.fileno()))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        (c, p), (q, s) = connection(listener), connection(listener)
+        done = False
+        while not done:
+            try:
+                guarded(on)
+                done = True
+            except OSError as e:
+                if e.errno not in NO_MEMORY:
+                    raise
+                exchange(c, p)
+                exchange(q, s)
+        c.sendall(PAYLOAD)
+        got = b""
+        while len(got) < len(PAYLOAD):
+            got += s.recv(65536)
+        if got != PAYLOAD:
+            raise Wrong("other bytes than were sent")
+        moved = struct.unpack("q", p.getsockopt(SOL_IP, SO_SPLICE, 8))[0]
+        if moved != len(PAYLOAD):
+            raise Wrong(f"{moved} bytes were spliced, not {len(PAYLOAD)}")
+        return c, p, q, s
+
+
+def loaded():
+    return os.path.isdir("/sys/module/socksplice")
+
+
+def load(guarded):
+    def insert():
+        if libc.syscall(FINIT_MODULE, fd, b"", 0):
+            raise OSError(ctypes.get_errno(), "finit_module")
+    if loaded():
+        subprocess.run(["rmmod", "socksplice"], check=True)
+    fd = os.open(os.environ["MODULE_KO"], os.O_RDONLY)
+    try:
+        guarded(insert)
+    except OSError as e:
+        if e.errno not in (*NO_MEMORY, errno.ENFILE):  # the last one is of sock_create()
+            raise
+        if loaded():
+            raise Wrong("it could not be loaded, and is there") from e
+        guarded(insert)
+    finally:
+        os.close(fd)
+
+
+set_up()
+write(f"{PARAMETERS}/so_splice", 1)
+for enrolled in (0, 1):
+    write(f"{PARAMETERS}/enroll_all", enrolled)
+    suffix = "-paired" if enrolled else ""
+    if enrolled:
+        report("pair", lambda: by_task(pair))
+        report("pair-anywhere", lambda: by_all(pair))
+    report(f"splice{suffix}", lambda: by_task(splice))
+    report(f"splice-anywhere{suffix}", lambda: by_all(splice))
+with socket.create_server(("127.0.0.1", 0)) as server:
+    kept = [connection(server) for _ in range(20)]
+    for ends in kept:
+        exchange(*ends)
+    for words in ("pair show", "splice show", "stats show"):
+        report(words.replace(" ", "-"), lambda: by_child(["socksplice", *words.split()]))
+    for ends in kept:
+        exchange(*ends)
+        close(ends)
+write(f"{PARAMETERS}/enroll_all", 0)
+report("load", lambda: by_task(load))
+sys.exit(failed)
