@@ -39,10 +39,18 @@ def write(path, value):
         f.write(str(value))
 
 
-def arm(probability, times):
+def arm(times):
+    """The next TIMES allocations fail, of slabs and of pages each."""
     for folder in FAULTS:
         write(f"{folder}/times", times)
-        write(f"{folder}/probability", probability)
+        write(f"{folder}/probability", 100)
+
+
+def disarm():
+    """Only fail-nth has any fail from now on."""
+    for folder in FAULTS:
+        write(f"{folder}/probability", 0)
+        write(f"{folder}/times", MANY)
 
 
 def set_up():
@@ -55,7 +63,7 @@ def set_up():
             write(f"{folder}/{name}", value)
     write(f"{FAULTS[1]}/ignore-gfp-highmem", "N")
     write(f"{FAULTS[1]}/min-order", 0)
-    arm(0, MANY)
+    disarm()
 
 
 def left():
@@ -75,6 +83,17 @@ def references():
         return int(f.read())
 
 
+def await_references(most):
+    """Sockets keep the module until they are through with their FIN, as they keep TCP."""
+    until = time.monotonic() + 70
+    while references() > most:
+        if time.monotonic() > until:
+            for line in subprocess.run(["ss", "-tane"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines():
+                print(f"# {line}")
+            raise Wrong(f"the module has {references()} users, and had {most}")
+        time.sleep(0.1)
+
+
 def report(name, operation):
     """OPERATION returns how many allocations failed. Arguments name what is wanted."""
     global failed
@@ -85,22 +104,15 @@ def report(name, operation):
         count = operation()
         if not count:
             raise Wrong("not one allocation failed: nothing was tested")
-        # sockets keep the module until they are through with their FIN, as they keep TCP
-        until = time.monotonic() + 70
-        while references() > before:
-            if time.monotonic() > until:
-                for line in subprocess.run(["ss", "-tane"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines():
-                    print(f"# {line}")
-                raise Wrong(f"the module has {references() - before} users that were not there before")
-            time.sleep(0.1)
+        await_references(before)
         print(f"ok nth/{name}")
         print(f"# {name}: {count} allocations failed, each in its turn", flush=True)
-    except (Wrong, OSError, subprocess.CalledProcessError) as e:
+    except (Wrong, OSError, ValueError, KeyError, subprocess.SubprocessError) as e:
         failed = True
         print(f"not ok nth/{name}: {e}", flush=True)
     finally:
         fail_nth(0)
-        arm(0, MANY)
+        disarm()
 
 
 def close(sockets):
@@ -111,8 +123,11 @@ def close(sockets):
 
 
 def by_task(attempt):
-    """The first allocation of ATTEMPT's fails, then the second, …; ATTEMPT gets a function
-    that runs its argument so, the first time, and returns the sockets it leaves."""
+    """The first allocation of ATTEMPT's fails, then the second, …, until three in a row
+    that would have been the next did not come, as not every attempt makes the same. ATTEMPT
+    gets a function that runs its argument so, the first time, and returns the sockets it
+    leaves."""
+    count = clean = 0
     for n in range(1, 2000):
         to_fail = n
 
@@ -126,8 +141,10 @@ def by_task(attempt):
                 fail_nth(0)
         before = left()
         close(attempt(guarded))
-        if left() == before:
-            return n - 1
+        clean = clean + 1 if left() == before else 0
+        count += not clean
+        if clean == 3:
+            return count
     raise Wrong("it allocates without end")
 
 
@@ -135,26 +152,32 @@ def by_all(attempt):
     """The first allocations fail, whoever makes them. What is tried again fails again."""
     total = 0
     for n in (1, 2, 4, 8, 16, 32):
-        arm(100, n)
+        arm(n)
         sockets = ()
         try:
             sockets = attempt(lambda function: function())
         finally:
             remaining = left()
-            arm(0, MANY)
+            disarm()
         close(sockets)
         total += sum(n - r for r in remaining)
     return total
 
 
 def by_child(command):
-    """As by_task; the statuses are 0 and, with one line on stderr, 1."""
+    """As by_task; the statuses are 0, with as many lines as ever, and, with one line on
+    stderr, 1."""
+    def run(n):
+        return subprocess.run(command, preexec_fn=lambda: fail_nth(n), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    whole = run(0).stdout.count("\n")
     for n in range(1, 2000):
         before = left()
-        done = subprocess.run(command, preexec_fn=lambda: fail_nth(n), stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+        done = run(n)
         if done.returncode not in (0, 1) or bool(done.returncode) != (done.stderr.count("\n") == 1):
             raise Wrong(f"{' '.join(command)}: status {done.returncode}, and on stderr: {done.stderr!r}")
+        if not done.returncode and done.stdout.count("\n") != whole:
+            raise Wrong(f"{' '.join(command)}: {done.stdout.count(chr(10))} lines of {whole}, and status 0")
         if left() == before:
             return n - 1
     raise Wrong("it allocates without end")
@@ -162,17 +185,21 @@ def by_child(command):
 
 # --- what is done ---
 
+def carry(a, b):
+    a.sendall(PAYLOAD)
+    got = b""
+    while len(got) < len(PAYLOAD):
+        part = b.recv(65536)
+        if not part:
+            raise Wrong(f"the end of file after {len(got)} bytes of {len(PAYLOAD)}")
+        got += part
+    if got != PAYLOAD:
+        raise Wrong("other bytes than were sent")
+
+
 def exchange(a, b):
-    for x, y in ((a, b), (b, a)):
-        x.sendall(PAYLOAD)
-        got = b""
-        while len(got) < len(PAYLOAD):
-            part = y.recv(65536)
-            if not part:
-                raise Wrong(f"the end of file after {len(got)} bytes of {len(PAYLOAD)}")
-            got += part
-        if got != PAYLOAD:
-            raise Wrong("other bytes than were sent")
+    carry(a, b)
+    carry(b, a)
 
 
 def connection(listener):
@@ -205,31 +232,33 @@ def by_ring(count, attempt):
     return count(attempt)
 
 
+def set_splice(source, sink):
+    source.setsockopt(SOL_IP, SO_SPLICE, struct.pack("i", sink.fileno()))
+
+
+def moved(source):
+    return struct.unpack("q", source.getsockopt(SOL_IP, SO_SPLICE, 8))[0]
+
+
 def splice(guarded):
     """SO_SPLICE: set, or an error and everything as before."""
-    def on():
-        return p.setsockopt(SOL_IP, SO_SPLICE, struct.pack("i", q.fileno()))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         (c, p), (q, s) = connection(listener), connection(listener)
         done = False
         while not done:
             try:
-                guarded(on)
+                guarded(lambda: set_splice(p, q))
                 done = True
             except OSError as e:
                 if e.errno not in NO_MEMORY:
                     raise
                 exchange(c, p)
                 exchange(q, s)
-        c.sendall(PAYLOAD)
-        got = b""
-        while len(got) < len(PAYLOAD):
-            got += s.recv(65536)
-        if got != PAYLOAD:
-            raise Wrong("other bytes than were sent")
-        moved = struct.unpack("q", p.getsockopt(SOL_IP, SO_SPLICE, 8))[0]
-        if moved != len(PAYLOAD):
-            raise Wrong(f"{moved} bytes were spliced, not {len(PAYLOAD)}")
+        carry(c, s)
+        until = time.monotonic() + 30  # the sink has them before they are counted
+        while moved(p) != len(PAYLOAD):
+            if time.monotonic() > until:
+                raise Wrong(f"{moved(p)} bytes were spliced, not {len(PAYLOAD)}")
         return c, p, q, s
 
 
@@ -269,11 +298,17 @@ with socket.create_server(("127.0.0.1", 0)) as server:
     kept = [connection(server) for _ in range(20)]
     for ends in kept:
         exchange(*ends)
+    relays = [connection(server) for _ in range(10)]
+    for (_, source), (sink, _) in zip(relays[::2], relays[1::2]):
+        set_splice(source, sink)
     for words in ("pair show", "splice show", "stats show"):
         report(words.replace(" ", "-"), lambda: by_child(["socksplice", *words.split()]))
     for ends in kept:
         exchange(*ends)
         close(ends)
+    for ends in relays:
+        close(ends)
 write(f"{PARAMETERS}/enroll_all", 0)
+await_references(0)
 report("load", lambda: by_task(load))
 sys.exit(failed)

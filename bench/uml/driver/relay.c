@@ -39,6 +39,8 @@ static ssize_t pump_splice(struct pump *p)
 	pipe_lock(p->pipe);
 	n = p->from.sock->ops->splice_read(p->from.sock, &pos, p->pipe, SPLICE_SIZE, 0);
 	pipe_unlock(p->pipe);
+	if (!n)
+		return -EPIPE;
 	for (; n > 0; n -= sent) {
 		sent = to->f_op->splice_write(p->pipe, to, &pos, n, 0);
 		if (sent <= 0)
@@ -59,7 +61,7 @@ static int pump_thread(void *arg)
 /* @pipe is a descriptor of the caller's, or negative. */
 static int pump(struct socket *from, struct socket *to, unsigned int cpu, int pipe)
 {
-	struct pump *p = kvzalloc(sizeof(*p), GFP_KERNEL);
+	struct pump *p = kvzalloc(sizeof(*p), GFP_KERNEL);	/* kept, as all of it is */
 	struct task_struct *task;
 	struct file *file;
 
@@ -68,16 +70,14 @@ static int pump(struct socket *from, struct socket *to, unsigned int cpu, int pi
 	p->from.sock = from;
 	p->to.sock = to;
 	if (pipe >= 0) {
-		file = fget(pipe);	/* kept, as all of it is */
+		file = fget(pipe);
 		if (!file)
 			return -EBADF;
 		p->pipe = file->private_data;
 	}
 	task = kthread_create(pump_thread, p, "relay");
-	if (IS_ERR(task)) {
-		kvfree(p);
+	if (IS_ERR(task))
 		return PTR_ERR(task);
-	}
 	kthread_bind(task, cpu);
 	wake_up_process(task);
 	return 0;
