@@ -164,13 +164,15 @@ def by_all(attempt):
     return total
 
 
-def by_child(command):
-    """As by_task; the statuses are 0, with as many lines as ever, and, with one line on
-    stderr, 1."""
+def by_child(command, least):
+    """As by_task; the statuses are 0, with as many lines as ever, LEAST or more, and, with
+    one line on stderr, 1."""
     def run(n):
         return subprocess.run(command, preexec_fn=lambda: fail_nth(n), stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     whole = run(0).stdout.count("\n")
+    if whole < least:
+        raise Wrong(f"{' '.join(command)}: {whole} lines where nothing fails, and {least} at least are due")
     for n in range(1, 2000):
         before = left()
         done = run(n)
@@ -301,8 +303,8 @@ with socket.create_server(("127.0.0.1", 0)) as server:
     relays = [connection(server) for _ in range(10)]
     for (_, source), (sink, _) in zip(relays[::2], relays[1::2]):
         set_splice(source, sink)
-    for words in ("pair show", "splice show", "stats show"):
-        report(words.replace(" ", "-"), lambda: by_child(["socksplice", *words.split()]))
+    for words, least in (("pair show", len(kept)), ("splice show", len(relays) // 2), ("stats show", 1)):
+        report(words.replace(" ", "-"), lambda: by_child(["socksplice", *words.split()], least))
     for ends in kept:
         exchange(*ends)
         close(ends)
