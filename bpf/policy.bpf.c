@@ -278,7 +278,7 @@ int BPF_PROG(policy, struct sock *sk, int oldstate, int newstate)
 
 	opts.ring_size = config.policies[i].ring_size;
 	opts.busy_poll_usec = config.policies[i].busy_poll_usec;
-	opts.memory_group = config.policies[i].memory_group;
+	opts.group = config.policies[i].group;
 	opts.memory_cap = (__u64)config.policies[i].memory_cap[1] << 32 |
 			  config.policies[i].memory_cap[0];
 	if (config.policies[i].yields)

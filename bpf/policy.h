@@ -38,7 +38,7 @@ struct policy {
 	__u32 ring_size;	/* 0: the module's default */
 	__u32 busy_poll_usec;	/* 0: the socket's own value */
 	__u32 loopback_only;	/* both addresses are loopback addresses */
-	__u32 memory_group;	/* see struct socksplice_pair_opts */
+	__u32 group;		/* see struct socksplice_pair_opts */
 	__u32 memory_cap[2];	/* its lower and its upper half */
 	__u32 yields;		/* gives way to who captures packets */
 	__u32 n_ports;		/* 0: every port */

@@ -353,6 +353,13 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 	spin_unlock_bh(&pairs_lock);
 }
 
+/* Once: who sends looks for a ring again and again. */
+static void limited(struct socksplice_chan *c, const char *reason)
+{
+	if (!test_and_set_bit(CHAN_LIMITED, &c->flags))
+		socksplice_event_chan(SOCKSPLICE_STAT_ends_limited, reason, c);
+}
+
 bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c)
 {
 	/* The socket's own mask, because a socket that writes back memory must
@@ -366,8 +373,10 @@ bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c
 	void **pages;
 	u32 i;
 
-	if (!socksplice_memory_charge(c->memory.group, c->memory.cap, size))
+	if (!socksplice_memory_charge(c->memory.group, c->memory.cap, size)) {
+		limited(c, "memory_cap");
 		return false;
+	}
 	pages = kcalloc(n, sizeof(*pages), gfp);
 	if (!pages)
 		goto uncharge;
@@ -383,6 +392,7 @@ undo:
 	pages_free(pages, i);
 uncharge:
 	socksplice_memory_uncharge(c->memory.group, size);
+	limited(c, "no_memory");
 	return false;
 }
 
@@ -487,7 +497,7 @@ struct tcp_ulp_ops socksplice_ulp = {
 
 int socksplice_chan_init(void)
 {
-	chan_cache = KMEM_CACHE(socksplice_chan, SLAB_HWCACHE_ALIGN);
+	chan_cache = KMEM_CACHE(socksplice_chan, SLAB_HWCACHE_ALIGN | SLAB_ACCOUNT);
 	return chan_cache ? 0 : -ENOMEM;
 }
 

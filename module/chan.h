@@ -60,6 +60,7 @@ enum chan_flag {
 	CHAN_ENDED,	/* detached; changed under pairs_lock */
 	CHAN_DROPPED,	/* to be un-paired, both ends; see drop.h */
 	CHAN_YIELDS,	/* gives way to who captures packets; see tap.h */
+	CHAN_LIMITED,	/* it was told that this end had no ring to send into */
 };
 
 /* What identifies one end, taken at the handshake and never recomputed. */
@@ -81,7 +82,8 @@ struct ident {
 /* Of the ring that an end sends into. */
 struct chan_memory {
 	u32 ring_size;
-	struct memory_group *group;	/* or NULL; the chan puts it */
+	u32 group_id;			/* see struct socksplice_pair_opts */
+	struct memory_group *group;	/* that of a cap, or NULL; the chan puts it */
 	u64 cap;			/* most bytes of the group's rings; 0: no limit */
 };
 
@@ -294,7 +296,7 @@ void socksplice_chan_unlock(struct sock *sk);
 
 /* Makes the ring of the direction that @sk sends into. The socket is locked; may
  * sleep. Charged to the caller's memory cgroup; false where that is full, or a cap of
- * memory.h is reached.
+ * memory.h is reached, of which the verdict tells.
  */
 bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c);
 

@@ -91,7 +91,7 @@ static enum socksplice_stat why_not(const struct sock *sk, bool active)
 
 static bool opts_valid(const struct socksplice_pair_opts *o)
 {
-	if (o->flags & ~SOCKSPLICE_PAIR_YIELDS || (o->memory_cap && !o->memory_group) ||
+	if (o->flags & ~SOCKSPLICE_PAIR_YIELDS || (o->memory_cap && !o->group) ||
 	    o->busy_poll_usec > SOCKSPLICE_BUSY_POLL_MAX)
 		return false;
 	return !o->ring_size ||
@@ -136,9 +136,11 @@ int socksplice_enroll(struct sock *sk, bool active,
 
 	memory.ring_size = opts && opts->ring_size ? opts->ring_size :
 			   READ_ONCE(socksplice_ring_size);
+	if (opts)
+		memory.group_id = opts->group;
 	if (opts && opts->memory_cap) {
 		memory.cap = opts->memory_cap;
-		memory.group = socksplice_memory_group_get(opts->memory_group);
+		memory.group = socksplice_memory_group_get(opts->group);
 		if (!memory.group)
 			goto no_memory;
 	}

@@ -26,6 +26,8 @@ static enum socksplice_event event_of(enum socksplice_stat what)
 		return SOCKSPLICE_EVENT_DROPPED;
 	case SOCKSPLICE_STAT_pairs_ended:
 		return SOCKSPLICE_EVENT_ENDED;
+	case SOCKSPLICE_STAT_ends_limited:
+		return SOCKSPLICE_EVENT_LIMITED;
 	default:
 		return SOCKSPLICE_EVENT_DECLINED;
 	}

@@ -20,7 +20,7 @@ struct memory_group *socksplice_memory_group_get(u32 id);
 void socksplice_memory_group_put(struct memory_group *group);
 
 /* Counts @size bytes, if neither the module's cap nor that of @group, which may be
- * NULL, is in the way: 0 for none. Else false, and a verdict in the counters.
+ * NULL, is in the way: 0 for none. Else false, which is counted.
  */
 bool socksplice_memory_charge(struct memory_group *group, u64 cap, u32 size);
 void socksplice_memory_uncharge(struct memory_group *group, u32 size);

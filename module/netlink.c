@@ -59,6 +59,8 @@ static int status_fill(struct sk_buff *skb, const struct genl_info *info)
 		       READ_ONCE(socksplice_sosplice_enabled)) ||
 	    nla_put_s32(skb, SOCKSPLICE_A_STATUS_LITERAL, socksplice_literal_status()) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_STATUS_RING_SIZE, READ_ONCE(socksplice_ring_size)) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_STATUS_MEMORY_CAP,
+			      READ_ONCE(socksplice_memory_cap), SOCKSPLICE_A_PAD) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_EVENTS,
 		       net_eq(genl_info_net(info), &init_net)))
 		return -EMSGSIZE;
@@ -89,8 +91,9 @@ static int status_set(struct sk_buff *skb, struct genl_info *info)
 	const struct nlattr *pairing = info->attrs[SOCKSPLICE_A_STATUS_PAIRING];
 	const struct nlattr *splice = info->attrs[SOCKSPLICE_A_STATUS_SPLICE];
 	const struct nlattr *so_splice = info->attrs[SOCKSPLICE_A_STATUS_SO_SPLICE];
+	const struct nlattr *cap = info->attrs[SOCKSPLICE_A_STATUS_MEMORY_CAP];
 
-	if (!pairing && !splice && !so_splice) {
+	if (!pairing && !splice && !so_splice && !cap) {
 		NL_SET_ERR_MSG(info->extack, "nothing to set");
 		return -EINVAL;
 	}
@@ -100,6 +103,8 @@ static int status_set(struct sk_buff *skb, struct genl_info *info)
 		socksplice_psock_enable(nla_get_u8(splice));
 	if (so_splice)
 		socksplice_sopt_enable(nla_get_u8(so_splice));
+	if (cap)
+		WRITE_ONCE(socksplice_memory_cap, nla_get_u64(cap));
 	return 0;
 }
 
@@ -253,6 +258,7 @@ int socksplice_netlink_put_end(struct sk_buff *skb, const struct socksplice_chan
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_SIZE, c->ring.size) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_MEM, READ_ONCE(c->ring_mem)) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_QUEUED, ring_len(&c->ring)) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_GROUP, c->memory.group_id) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_END_CLOSED, !sk))
 		return -EMSGSIZE;
 	nla_nest_end(skb, nest);
@@ -388,6 +394,7 @@ static const struct nla_policy set_policy[] = {
 	[SOCKSPLICE_A_STATUS_PAIRING]	= NLA_POLICY_MAX(NLA_U8, 1),
 	[SOCKSPLICE_A_STATUS_SPLICE]	= NLA_POLICY_MAX(NLA_U8, 1),
 	[SOCKSPLICE_A_STATUS_SO_SPLICE]	= NLA_POLICY_MAX(NLA_U8, 1),
+	[SOCKSPLICE_A_STATUS_MEMORY_CAP] = { .type = NLA_U64 },
 };
 
 static const struct nla_policy drop_policy[] = {

@@ -381,21 +381,26 @@ static bool rx_more(const struct sock *sk, const struct socksplice_chan *c, u32 
 static bool rx_spin(struct sock *sk, struct socksplice_chan *c, u32 pos)
 {
 #ifdef CONFIG_NET_RX_BUSY_POLL
-	u64 budget = (u64)READ_ONCE(sk->sk_ll_usec) * NSEC_PER_USEC, end;
+	u64 budget = (u64)READ_ONCE(sk->sk_ll_usec) * NSEC_PER_USEC;
+	u64 start, now;
 	bool hit;
 
 	if (!budget)
 		return false;
 	release_sock(sk);
-	end = local_clock() + min_t(u64, budget, SOCKSPLICE_BUSY_POLL_MAX * NSEC_PER_USEC);
-	do {
+	budget = min_t(u64, budget, SOCKSPLICE_BUSY_POLL_MAX * NSEC_PER_USEC);
+	start = local_clock();
+	now = start;
+	for (;;) {
 		hit = rx_more(sk, c, pos);
-		if (hit)
+		if (hit || now - start >= budget || !single_task_running() ||
+		    need_resched() || signal_pending(current))
 			break;
 		cpu_relax();
-	} while (single_task_running() && !need_resched() &&
-		 !signal_pending(current) && local_clock() < end);
+		now = local_clock();
+	}
 	lock_sock(sk);
+	socksplice_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, now - start);
 	if (hit)
 		socksplice_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);
 	return hit;

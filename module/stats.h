@@ -42,9 +42,11 @@
 	X(tcp_bytes_closed)	/* the ring was closed for good */	\
 	X(rings_given_back)	/* empty for socksplice_ring_idle seconds */ \
 	X(rings_capped)		/* not made: a cap of memory.h is reached */ \
+	X(ends_limited)		/* had no ring to send into when they wanted one */ \
 	X(spills)							\
 	X(writer_waits)		/* blocking writers that waited for the reader */ \
 	X(busy_poll_hits)						\
+	X(busy_poll_nsec)	/* spent looking for bytes */		\
 	X(probes_sent)		/* packets that ask whether the path works */ \
 	X(probes_lost)		/* pairs that went back to TCP for want of answers */ \
 	X(events_lost)		/* no memory to tell `pair monitor` of one */ \

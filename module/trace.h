@@ -108,7 +108,8 @@ TRACE_EVENT(verdict,
 				   { SOCKSPLICE_EVENT_DECLINED, "declined" },
 				   { SOCKSPLICE_EVENT_EXPIRED, "expired" },
 				   { SOCKSPLICE_EVENT_DROPPED, "dropped" },
-				   { SOCKSPLICE_EVENT_ENDED, "ended" }),
+				   { SOCKSPLICE_EVENT_ENDED, "ended" },	\
+				   { SOCKSPLICE_EVENT_LIMITED, "limited" }),
 		  __entry->reason, __entry->saddr, __entry->sport, __entry->daddr,
 		  __entry->dport, __entry->netns, __entry->pair, __entry->ring,
 		  __entry->tcp)

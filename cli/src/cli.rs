@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::capture::SNAPLEN_MAX;
 use crate::cidr::Cidr;
-use crate::policy::OnCapture;
+use crate::policy::{Name, OnCapture};
 use crate::port::PortRange;
 use crate::size;
 use crate::uapi::{BUSY_POLL_MAX, EVENTS};
@@ -213,8 +213,8 @@ pub struct PolicySet {
 pub enum PairCommand {
     /// Show each pair: both ends, bytes by path, ring memory, age
     ///
-    /// With --port, --cgroup, --netns, --pid or --process only those of which one end
-    /// has all that is asked for.
+    /// With --policy, --port, --cgroup, --netns, --pid or --process only those of which
+    /// one end has all that is asked for.
     Show(PairShow),
 
     /// Show what the pairs carry just now, again and again
@@ -241,7 +241,9 @@ pub enum PairCommand {
     /// have been read the pair is gone; the connection lives on. Nothing is lost,
     /// and the applications notice nothing. If a pair is left when the time is up,
     /// the exit status is 1, and the processes that do not read are listed; it stays
-    /// on its way back.
+    /// on its way back. Which ones: by their numbers, all, or, with --policy, --port,
+    /// --cgroup, --netns, --pid or --process, those of which one end has all that is
+    /// asked for.
     Drop(PairDrop),
 }
 
@@ -274,6 +276,10 @@ pub struct PairFilter {
     /// Only if a process of this name has an end open
     #[arg(long, value_name = "NAME")]
     pub process: Option<String>,
+
+    /// Only if this policy has enrolled an end, though it may be cleared by now
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<Name>,
 }
 
 #[derive(Args)]
@@ -413,15 +419,26 @@ fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// How pairs are chosen without their numbers: all, or by a filter.
+const CHOICES: [&str; 7] = [
+    "all", "ports", "cgroups", "netns", "pid", "process", "policy",
+];
+
 #[derive(Args)]
 pub struct PairDrop {
     /// The pairs, by the numbers that 'pair show' gives them
-    #[arg(value_name = "PAIR", required_unless_present = "all", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_name = "PAIR", required_unless_present_any = CHOICES, conflicts_with_all = CHOICES, value_parser = clap::value_parser!(u32).range(1..))]
     pub ids: Vec<u32>,
 
     /// All pairs that there are now
-    #[arg(long, conflicts_with = "ids")]
+    #[arg(long, conflicts_with_all = &CHOICES[1..])]
     pub all: bool,
+
+    #[command(
+        flatten,
+        next_help_heading = "Instead of numbers, which pairs of those that there are now"
+    )]
+    pub filter: PairFilter,
 
     #[command(flatten)]
     pub wait: Wait,
@@ -445,14 +462,14 @@ pub enum FeatureCommand {
     /// Show the module's version, what it can do here, and its switches
     Show,
 
-    /// Turn a feature on or off, until the module is unloaded
+    /// Turn a feature on or off, or set a limit, until the module is unloaded
     ///
-    /// Pairs that exist stay as they are.
+    /// Pairs that exist stay as they are, and so do their rings.
     Set {
         /// Which feature
         feature: Feature,
-        /// What to make of it
-        state: Switch,
+        /// on or off; of memory-cap a size (8K to 1024G) or off
+        value: String,
     },
 }
 
@@ -464,12 +481,8 @@ pub enum Feature {
     Splice,
     /// New splices (SO_SPLICE) are accepted; off when the module is loaded
     SoSplice,
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-pub enum Switch {
-    On,
-    Off,
+    /// Most bytes that all rings together may hold; who finds no room sends by TCP
+    MemoryCap,
 }
 
 #[cfg(test)]
@@ -534,10 +547,14 @@ mod tests {
             Cli::try_parse_from(head.iter().chain(arguments)).is_ok()
         };
         assert!(parse(&["3", "4"]) && parse(&["--all", "--timeout", "0"]));
+        assert!(parse(&["--policy", "p"]) && parse(&["--port", "80", "--netns", "a"]));
         for bad in [
             &[][..],
             &["0"],
             &["3", "--all"],
+            &["3", "--policy", "p"],
+            &["--all", "--port", "80"],
+            &["--policy", "a b"],
             &["x"],
             &["3", "--timeout", "-1"],
         ] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `pair drop` and `drain`: back to TCP.
 
+use std::collections::HashSet;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,8 @@ use serde_json::json;
 
 use crate::cli::{PairDrop, Wait};
 use crate::error::{Error, Result};
-use crate::module::{self, Module};
+use crate::filter::Filter;
+use crate::module::{self, Module, Setting};
 use crate::output::{Answer, SCHEMA};
 use crate::pair::{self, Pair};
 use crate::policy::pin;
@@ -28,7 +30,7 @@ struct Holder {
 
 pub fn drop(arguments: PairDrop) -> Result<Answer> {
     let (module, _) = Module::open()?;
-    let pairs = pair::list(&module)?;
+    let mut pairs = pair::list(&module)?;
     let exists = |id: &u32| pairs.iter().any(|pair| pair.id == u64::from(*id));
     // Before the first is dropped: a list with a mistake changes nothing.
     if let Some(id) = arguments.ids.iter().find(|id| !exists(id)) {
@@ -38,11 +40,16 @@ pub fn drop(arguments: PairDrop) -> Result<Answer> {
     if arguments.all {
         return unpair(Some(&module), &arguments.wait);
     }
-    for id in &arguments.ids {
-        module.drop_pair(*id)?;
+    let mut ids: HashSet<u64> = arguments.ids.iter().map(|id| u64::from(*id)).collect();
+    if ids.is_empty() {
+        let filter = Filter::new(&arguments.filter)?;
+        filter.keep(&mut pairs)?;
+        ids.extend(pairs.iter().map(|pair| pair.id));
     }
-    let mine = |pair: &Pair| arguments.ids.iter().any(|id| u64::from(*id) == pair.id);
-    finish(&module, &arguments.wait, mine)
+    for id in &ids {
+        module.drop_pair(*id as u32)?;
+    }
+    finish(&module, &arguments.wait, |pair| ids.contains(&pair.id))
 }
 
 /// All pairs that there are now. Without a module there are none.
@@ -66,7 +73,8 @@ fn finish(module: &Module, arguments: &Wait, mine: impl Fn(&Pair) -> bool) -> Re
 
 pub fn drain(arguments: Wait) -> Result<Answer> {
     let (module, _) = Module::open()?;
-    module.set(&[(A_STATUS_PAIRING, false), (A_STATUS_SO_SPLICE, false)])?;
+    let off = Setting::Switch(false);
+    module.set(&[(A_STATUS_PAIRING, off), (A_STATUS_SO_SPLICE, off)])?;
     let policy = pin::live().is_some();
     let mut uses = Uses::default();
     let left = wait(&arguments, || {

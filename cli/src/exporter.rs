@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::net::TcpListener;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 
 use prometheus_client::encoding::text::encode;
@@ -29,7 +30,7 @@ const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 type Labels = Vec<(&'static str, String)>;
 
 /// What is told as it is: the name here, the module's, what it counts.
-const PLAIN: [(&str, &str, &str); 24] = [
+const PLAIN: [(&str, &str, &str); 25] = [
     (
         "enrolled",
         "enrolled",
@@ -71,6 +72,11 @@ const PLAIN: [(&str, &str, &str); 24] = [
         "busy_poll_hits",
         "busy_poll_hits",
         "Reads that found bytes while they spun",
+    ),
+    (
+        "ends_limited",
+        "ends_limited",
+        "Ends that had no ring to send into when they wanted one",
     ),
     (
         "rings_given_back",
@@ -290,6 +296,14 @@ impl Scrape {
             registry.register(name, help, counter);
         }
 
+        let busy = Counter::<f64, AtomicU64>::default();
+        busy.inc_by(self.value("busy_poll_nsec") as f64 / 1e9);
+        registry.register(
+            "busy_poll_seconds",
+            "What readers spent looking for bytes",
+            busy,
+        );
+
         // Counted one after the other, while splices come and go.
         let splices = self.value("so_splices_made");
         let splices = splices.saturating_sub(self.value("so_splices_ended"));
@@ -371,7 +385,13 @@ mod tests {
         let mut n = 0;
         for name in list.unwrap().split("X(").skip(1) {
             let name = name.split(')').next().unwrap();
-            assert!(with(name, 7_654_321).contains(" 7654321\n"), "no {name}");
+            let shown = with(name, 7_654_321);
+            let value = if name == "busy_poll_nsec" {
+                " 0.007654321\n"
+            } else {
+                " 7654321\n"
+            };
+            assert!(shown.contains(value), "no {name}");
             n += 1;
         }
         assert!(n > 40, "{n} counters in the list");

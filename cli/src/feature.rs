@@ -5,27 +5,40 @@ use std::io;
 
 use serde_json::json;
 
-use crate::cli::{Feature, Switch};
-use crate::error::Result;
-use crate::module::{Module, Status};
+use crate::cli::Feature;
+use crate::error::{Error, Result};
+use crate::module::{Module, Setting, Status};
 use crate::output::{Answer, SCHEMA, on_off, yes_no};
 use crate::size;
-use crate::uapi::{A_STATUS_PAIRING, A_STATUS_SO_SPLICE, A_STATUS_SPLICE};
+use crate::uapi::{A_STATUS_MEMORY_CAP, A_STATUS_PAIRING, A_STATUS_SO_SPLICE, A_STATUS_SPLICE};
 
 pub fn show() -> Result<Answer> {
     Ok(answer(&Module::open()?.1))
 }
 
-pub fn set(feature: Feature, state: Switch) -> Result<Answer> {
+pub fn set(feature: Feature, value: &str) -> Result<Answer> {
+    let setting = setting(feature, value).map_err(Error::usage)?;
     let (module, _) = Module::open()?;
+    module.set(&[setting])?;
+    let Answer { json, .. } = answer(&module.status()?);
+    Ok(Answer::new("", json))
+}
+
+fn setting(feature: Feature, value: &str) -> std::result::Result<(u16, Setting), String> {
     let attribute = match feature {
         Feature::Pairing => A_STATUS_PAIRING,
         Feature::Splice => A_STATUS_SPLICE,
         Feature::SoSplice => A_STATUS_SO_SPLICE,
+        Feature::MemoryCap => {
+            let bytes = size::parse_memory_or_off(value)?;
+            return Ok((A_STATUS_MEMORY_CAP, Setting::Limit(bytes)));
+        }
     };
-    module.set(&[(attribute, state == Switch::On)])?;
-    let Answer { json, .. } = answer(&module.status()?);
-    Ok(Answer::new("", json))
+    match value {
+        "on" => Ok((attribute, Setting::Switch(true))),
+        "off" => Ok((attribute, Setting::Switch(false))),
+        _ => Err(format!("a switch is on or off, not '{value}'")),
+    }
 }
 
 fn hook(error: &Option<io::Error>) -> String {
@@ -49,6 +62,7 @@ fn answer(status: &Status) -> Answer {
          shadow:      {}\n\
          enroll_all:  {}\n\
          ring_size:   {}\n\
+         memory_cap:  {}\n\
          bpf:         {}\n\
          sock_ops:    {}\n\
          splice_hook: {}\n\
@@ -60,6 +74,7 @@ fn answer(status: &Status) -> Answer {
         on_off(status.shadow),
         on_off(status.enroll_all),
         size::format(status.ring_size.into()),
+        size::format_or_off(status.memory_cap),
         yes_no(status.btf),
         yes_no(status.sock_ops),
         hook(&status.hook_error),
@@ -74,6 +89,7 @@ fn answer(status: &Status) -> Answer {
             "shadow": status.shadow,
             "enroll_all": status.enroll_all,
             "ring_size": status.ring_size,
+            "memory_cap": (status.memory_cap != 0).then_some(status.memory_cap),
             "bpf": status.btf,
             "sock_ops": status.sock_ops,
             "splice_hook": {
@@ -107,9 +123,11 @@ mod tests {
             so_splice: true,
             literal: -16,
             ring_size: 65536,
+            memory_cap: 1 << 30,
             events: true,
         });
         assert!(answer.text.contains("ring_size:   64K\n"));
+        assert!(answer.text.contains("memory_cap:  1G\n"));
         assert!(answer.text.contains("not installed: "));
         let module = &answer.json["module"];
         assert_eq!(module["ring_size"], 65536);
@@ -117,5 +135,22 @@ mod tests {
         assert_eq!(module["pairing"], true);
         assert!(answer.text.contains("sol_socket:  not installed: "));
         assert_eq!(module["sol_socket"]["installed"], false);
+    }
+
+    #[test]
+    fn values_that_a_feature_takes() {
+        let of = |feature, value| setting(feature, value).ok().map(|s| s.1);
+        assert_eq!(of(Feature::Splice, "on"), Some(Setting::Switch(true)));
+        assert_eq!(of(Feature::MemoryCap, "4M"), Some(Setting::Limit(4 << 20)));
+        assert_eq!(of(Feature::MemoryCap, "off"), Some(Setting::Limit(0)));
+        for (feature, bad) in [
+            (Feature::Pairing, "4M"),
+            (Feature::Pairing, "ON"),
+            (Feature::MemoryCap, "on"),
+            (Feature::MemoryCap, "0"),
+            (Feature::MemoryCap, "4K"),
+        ] {
+            assert_eq!(of(feature, bad), None, "{bad}");
+        }
     }
 }

@@ -8,6 +8,7 @@ use crate::cli::{EndFilter, PairFilter};
 use crate::error::{Error, Result};
 use crate::netns::Names;
 use crate::pair::{End, Pair};
+use crate::policy::{self, Name};
 use crate::port::PortRange;
 use crate::process::Sockets;
 
@@ -18,6 +19,7 @@ pub struct Filter {
     cgroups: Option<HashSet<u64>>,
     netns: Option<u64>,
     sockets: Option<Sockets>,
+    policy: Option<Name>,
 }
 
 impl Filter {
@@ -25,6 +27,7 @@ impl Filter {
     pub fn new(asked: &PairFilter) -> Result<Self> {
         let mut filter = Filter::of_ends(&asked.end)?;
         filter.sockets = sockets(asked)?;
+        filter.policy = asked.policy.clone();
         Ok(filter)
     }
 
@@ -47,8 +50,19 @@ impl Filter {
         Ok(filter)
     }
 
-    pub fn keep(&self, pairs: &mut Vec<Pair>) {
+    /// Fails where a policy is asked for that neither is in force nor has a pair left.
+    pub fn keep(&self, pairs: &mut Vec<Pair>) -> Result<()> {
+        if let Some(name) = &self.policy {
+            let has_pair = |pair: &Pair| pair.ends.iter().any(|end| end.group == name.group());
+            if !pairs.iter().any(has_pair) && !policy::is_in_force(name)? {
+                return Err(
+                    Error::new(format!("there is no policy {name}, and no pair of one"))
+                        .remedy("'socksplice policy show' lists those that there are"),
+                );
+            }
+        }
         pairs.retain(|pair| self.wants(pair));
+        Ok(())
     }
 
     pub fn wants(&self, pair: &Pair) -> bool {
@@ -63,6 +77,10 @@ impl Filter {
                 .as_ref()
                 .is_none_or(|ids| ids.contains(&end.cgroup))
             && self.netns.is_none_or(|inode| inode == end.netns.inode)
+            && self
+                .policy
+                .as_ref()
+                .is_none_or(|name| name.group() == end.group)
             && self
                 .sockets
                 .as_ref()
@@ -112,7 +130,7 @@ mod tests {
             ports,
             cgroups: Some(HashSet::from([cgroup])),
             netns: Some(netns),
-            sockets: None,
+            ..Filter::default()
         };
         assert!(wants(Filter::default()));
         assert!(wants(of(port("40000"), 815, 4026531840)));
@@ -120,6 +138,17 @@ mod tests {
         assert!(!wants(of(port("81"), 815, 4026531840)));
         assert!(!wants(of(port("80"), 816, 4026531840)));
         assert!(!wants(of(port("80"), 815, 4026531841)));
+    }
+
+    #[test]
+    fn an_end_that_a_policy_enrolled() {
+        let of = |name: &str| Filter {
+            policy: Some(name.parse().unwrap()),
+            ..Filter::default()
+        };
+        let mut pair = pair(&[127, 0, 0, 1]).unwrap();
+        pair.ends[1].group = "mine".parse::<Name>().unwrap().group();
+        assert!(of("mine").wants(&pair) && !of("other").wants(&pair));
     }
 
     #[test]

@@ -84,7 +84,7 @@ fn run(object: Object, json: bool) -> error::Result<Answer> {
         Object::Stats(StatsCommand::Show) => stats::show(),
         Object::Exporter(arguments) => exporter::run(arguments, json),
         Object::Feature(FeatureCommand::Show) => feature::show(),
-        Object::Feature(FeatureCommand::Set { feature, state }) => feature::set(feature, state),
+        Object::Feature(FeatureCommand::Set { feature, value }) => feature::set(feature, &value),
         Object::Doctor => Ok(doctor::run()),
         Object::Completions { shell } => {
             let mut script = Vec::new();

@@ -49,6 +49,8 @@ pub struct Status {
     /// As SOCKSPLICE_A_STATUS_LITERAL has it.
     pub literal: i32,
     pub ring_size: u32,
+    /// Most bytes that all rings may hold; 0: no limit.
+    pub memory_cap: u64,
     /// Events reach this network namespace.
     pub events: bool,
 }
@@ -68,7 +70,25 @@ impl Status {
             so_splice: a.flag(A_STATUS_SO_SPLICE),
             literal: a.number(A_STATUS_LITERAL) as u32 as i32,
             ring_size: a.number(A_STATUS_RING_SIZE) as u32,
+            memory_cap: a.number(A_STATUS_MEMORY_CAP),
             events: a.flag(A_STATUS_EVENTS),
+        }
+    }
+}
+
+/// What can be set of the module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Setting {
+    Switch(bool),
+    /// 0: no limit.
+    Limit(u64),
+}
+
+impl Setting {
+    fn bytes(self) -> Vec<u8> {
+        match self {
+            Setting::Switch(on) => vec![on.into()],
+            Setting::Limit(bytes) => bytes.to_ne_bytes().to_vec(),
         }
     }
 }
@@ -163,11 +183,11 @@ impl Module {
         explain(self.family.request(CMD_SPLICE_DROP, &[])).map(|_| ())
     }
 
-    /// All of these switches, by their attributes, or none.
-    pub fn set(&self, switches: &[(u16, bool)]) -> Result<()> {
-        let attributes: Vec<DefaultNla> = switches
+    /// All of these, by their attributes, or none.
+    pub fn set(&self, settings: &[(u16, Setting)]) -> Result<()> {
+        let attributes: Vec<DefaultNla> = settings
             .iter()
-            .map(|(attribute, value)| DefaultNla::new(*attribute, vec![(*value).into()]))
+            .map(|(attribute, setting)| DefaultNla::new(*attribute, setting.bytes()))
             .collect();
         explain(self.family.request(CMD_STATUS_SET, &attributes)).map(|_| ())
     }

@@ -38,6 +38,8 @@ pub struct End {
     pub inode: u64,
     /// Id of the socket's cgroup; 0 if it is gone.
     pub cgroup: u64,
+    /// Of the policy that enrolled it, as 'policy show' has it; 0 if there is none.
+    pub group: u64,
     /// Its socket is gone, or back on TCP.
     pub closed: bool,
     pub sent: Sent,
@@ -81,7 +83,7 @@ pub fn show(arguments: PairShow) -> Result<Answer> {
     let (module, _) = Module::open()?;
     let filter = Filter::new(&arguments.filter)?;
     let mut pairs = list(&module)?;
-    filter.keep(&mut pairs);
+    filter.keep(&mut pairs)?;
     let total = pairs.len();
     if let Some(key) = arguments.sort {
         pairs.sort_by_key(|pair| key_of(pair, key));
@@ -153,6 +155,7 @@ impl End {
             cookie: a.number(A_END_COOKIE),
             inode: a.number(A_END_INODE),
             cgroup: a.number(A_END_CGROUP),
+            group: a.number(A_END_GROUP),
             closed: a.flag(A_END_CLOSED),
             sent: Sent {
                 ring: traffic(A_END_TX_RING_BYTES, A_END_TX_RING_MSGS),
@@ -287,6 +290,7 @@ pub mod tests {
             DefaultNla::new(A_END_CLOSED, vec![0]),
             u64n(A_END_INODE, 4711),
             u64n(A_END_CGROUP, 815),
+            u32n(A_END_GROUP, 4),
         ]);
         DefaultNla::new(A_PAIR_END | 0x8000, bytes)
     }
@@ -320,6 +324,7 @@ pub mod tests {
         assert_eq!(end["ring"]["queued"], 3);
         assert_eq!(end["inode"], 4711);
         assert_eq!(end["cgroup"], 815);
+        assert_eq!(end["group"], 4);
         assert_eq!(json["total"], 3);
         assert_eq!(pair["draining"], true);
     }

@@ -26,6 +26,21 @@ pub fn parse_memory(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "a memory cap is 8K to 1024G, as bytes or with K, M or G".into())
 }
 
+/// The same of all rings, where there may be no limit: 0.
+pub fn parse_memory_or_off(text: &str) -> Result<u64, String> {
+    match text {
+        "off" => Ok(0),
+        _ => parse_memory(text).map_err(|e| format!("{e}; or off")),
+    }
+}
+
+pub fn format_or_off(size: u64) -> String {
+    match size {
+        0 => "off".into(),
+        _ => format(size),
+    }
+}
+
 fn power_of_two(text: &str, min: u32, max: u32) -> Option<u32> {
     let size = u32::try_from(bytes(text)?).ok()?;
     (size.is_power_of_two() && (min..=max).contains(&size)).then_some(size)

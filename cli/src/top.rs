@@ -39,12 +39,13 @@ type Sent = HashMap<u64, Vec<(Traffic, Traffic)>>;
 
 pub fn run(arguments: PairTop, json: bool) -> Result<Answer> {
     let (module, _) = Module::open()?;
+    let mut pairs = pair::list(&module)?;
+    let mut before = sent(&pairs);
+    let mut at = Instant::now();
     // Whoever is asked for must be there at the start.
-    Filter::new(&arguments.filter)?;
+    Filter::new(&arguments.filter)?.keep(&mut pairs)?;
     let screen = !json && !arguments.batch && std::io::stdout().is_terminal();
     let interval = Duration::from_secs(arguments.interval.into());
-    let mut before = sent(&pair::list(&module)?);
-    let mut at = Instant::now();
     let mut left = arguments.count.unwrap_or(usize::MAX);
     loop {
         sleep(interval);
@@ -53,9 +54,9 @@ pub fn run(arguments: PairTop, json: bool) -> Result<Answer> {
         at = Instant::now();
         let now = sent(&pairs);
         // A process that is asked for may open more sockets, and may end.
-        match Filter::new(&arguments.filter) {
-            Ok(filter) => filter.keep(&mut pairs),
-            Err(_) => pairs.clear(),
+        let filter = Filter::new(&arguments.filter);
+        if filter.and_then(|f| f.keep(&mut pairs)).is_err() {
+            pairs.clear();
         }
         let mut rows = rows(pairs, &before, seconds);
         before = now;

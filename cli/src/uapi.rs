@@ -8,7 +8,9 @@ pub const FAMILY_VERSION: u8 = 1;
 pub const GROUP_EVENTS: &str = "events";
 
 /// `enum socksplice_event`, from 1 on.
-pub const EVENTS: [&str; 5] = ["paired", "declined", "expired", "dropped", "ended"];
+pub const EVENTS: [&str; 6] = [
+    "paired", "declined", "expired", "dropped", "ended", "limited",
+];
 
 pub const RING_SIZE_MIN: u32 = 1 << 12;
 pub const RING_SIZE_MAX: u32 = 1 << 20;
@@ -47,7 +49,7 @@ numbered! { ATTRIBUTES, u16,
     A_EVENT, A_EVENT_REASON, A_EVENT_TIME, A_EVENT_SEQ,
     A_STATUS_SO_SPLICE, A_STATUS_LITERAL,
     A_SPLICE_SOURCE, A_SPLICE_SINK, A_SPLICE_UID, A_SPLICE_MOVED, A_SPLICE_MAX, A_SPLICE_IDLE_MS,
-    A_SPLICE_AGE_MS,
+    A_SPLICE_AGE_MS, A_END_GROUP, A_STATUS_MEMORY_CAP,
 }
 
 #[cfg(test)]

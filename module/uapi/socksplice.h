@@ -26,7 +26,8 @@
  * STATUS_SET	do	<- STATUS_PAIRING, STATUS_SPLICE and/or STATUS_SO_SPLICE (u8 0 or 1):
  *			   new connections are paired or not; splice(2) on
  *			   sockmap sockets is served or not; new splices are
- *			   accepted or not. Live pairs and splices stay.
+ *			   accepted or not. Live pairs and splices stay. And/or
+ *			   STATUS_MEMORY_CAP; rings that exist stay.
  * PAIR_DROP	do	<- PAIR_ID, or none for all: begins to un-pair, without
  *			   waiting. ENOENT if there is no such pair (any more).
  *			   PAIR_GET shows what is still under way.
@@ -69,6 +70,10 @@ enum socksplice_event {
 					 * "captured"
 					 */
 	SOCKSPLICE_EVENT_ENDED,		/* "closed", or "dropped" and on TCP again */
+	SOCKSPLICE_EVENT_LIMITED,	/* a pair, once for each end: it has no ring to send
+					 * into and sends by TCP, for now: "memory_cap", or
+					 * "no_memory"
+					 */
 };
 
 enum {
@@ -140,6 +145,8 @@ enum {
 	SOCKSPLICE_A_SPLICE_MAX,	/* u64: its limit, 0 if none */
 	SOCKSPLICE_A_SPLICE_IDLE_MS,	/* u64: its idle time, 0 if none */
 	SOCKSPLICE_A_SPLICE_AGE_MS,	/* u64: since setsockopt() */
+	SOCKSPLICE_A_END_GROUP,		/* u32: as it was enrolled, 0 if none */
+	SOCKSPLICE_A_STATUS_MEMORY_CAP,	/* u64: most bytes that all rings may hold, 0: no limit */
 
 	__SOCKSPLICE_A_MAX,
 };
@@ -163,15 +170,16 @@ enum {
  *	0 to SOCKSPLICE_BUSY_POLL_MAX. Written to the socket as SO_BUSY_POLL
  *	would; 0 leaves the socket's own value.
  * @flags: SOCKSPLICE_PAIR_*; the others must be 0.
- * @memory_group: any number but 0, if @memory_cap is not 0.
- * @memory_cap: the most bytes that the rings of all ends with the same @memory_group
- *	may hold together; what finds no room goes by TCP. 0: no limit.
+ * @group: a number by which whoever enrols this end knows it again, such as that of
+ *	a policy; 0 for none, unless @memory_cap is not 0.
+ * @memory_cap: the most bytes that the rings of all ends with the same @group may
+ *	hold together; what finds no room goes by TCP. 0: no limit.
  */
 struct socksplice_pair_opts {
 	__u32 ring_size;
 	__u32 busy_poll_usec;
 	__u32 flags;
-	__u32 memory_group;
+	__u32 group;
 	__u64 memory_cap;
 };
 

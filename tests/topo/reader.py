@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 
-MESSAGE = bytes(i * 7 % 251 for i in range(20000))
+MESSAGE = bytes(i * 7 % 251 for i in range(200000))  # more than a ring holds
 fin = sys.argv[1] == "fin"
 
 listener = socket.create_server(("127.0.0.1", 0))

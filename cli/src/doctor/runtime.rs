@@ -136,6 +136,7 @@ mod tests {
             literal: 1,
             so_splice: true,
             ring_size: 65536,
+            memory_cap: 0,
             events: true,
         }
     }

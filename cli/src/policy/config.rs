@@ -54,6 +54,14 @@ impl fmt::Display for Name {
     }
 }
 
+impl Name {
+    /// What the module knows a policy by, also after it was set anew: 32 bits, not 0.
+    pub fn group(&self) -> u64 {
+        let fnv = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        self.0.bytes().fold(0x811c_9dc5, fnv).max(1).into()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     pub name: Name,
@@ -110,12 +118,6 @@ impl Policy {
         }
     }
 
-    /// What the module knows it by, also after it was set anew.
-    fn memory_group(&self) -> u32 {
-        let fnv = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-        self.name.0.bytes().fold(0x811c_9dc5, fnv).max(1)
-    }
-
     fn extend(&self, bytes: &mut Vec<u8>) {
         let end = bytes.len() + 4 * POLICY_WORDS;
         let mut name = [0; NAME];
@@ -127,7 +129,7 @@ impl Policy {
             self.ring.unwrap_or(0),
             self.busy_poll.unwrap_or(0),
             self.loopback_only.into(),
-            self.memory_group(),
+            self.name.group() as u32,
             cap as u32,
             (cap >> 32) as u32,
             (self.on_capture == OnCapture::Unpair).into(),

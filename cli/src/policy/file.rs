@@ -26,12 +26,31 @@ use super::config::{self, CGROUPS, CIDRS, MAX, Name, OnCapture, PORTS, Policy};
 /// No file that keeps to the other bounds is longer, in bytes.
 const LONGEST: u64 = 4 << 20;
 
-/// Switches of the module. None: as it is.
+/// What is set of the module. None: as it is.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Features {
     pub pairing: Option<bool>,
     pub splice: Option<bool>,
+    pub memory_cap: Option<MemoryCap>,
+}
+
+/// Most bytes that all rings may hold; 0: no limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemoryCap(pub u64);
+
+impl FromStr for MemoryCap {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        size::parse_memory_or_off(text).map(MemoryCap)
+    }
+}
+
+impl<'de> Deserialize<'de> for MemoryCap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        Text::deserialize(deserializer).map(|text| text.0)
+    }
 }
 
 #[derive(Deserialize)]
@@ -61,7 +80,7 @@ struct Entry {
     on_capture: OnCapture,
     busy_poll: Option<Text<BusyPoll>>,
     ring: Option<Text<Ring>>,
-    memory_cap: Option<Text<MemoryCap>>,
+    memory_cap: Option<Text<PolicyCap>>,
 }
 
 fn yes() -> bool {
@@ -135,13 +154,13 @@ impl FromStr for Ring {
     }
 }
 
-struct MemoryCap(u64);
+struct PolicyCap(u64);
 
-impl FromStr for MemoryCap {
+impl FromStr for PolicyCap {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        size::parse_memory(text).map(MemoryCap)
+        size::parse_memory(text).map(PolicyCap)
     }
 }
 
@@ -236,6 +255,9 @@ pub fn render(policies: &[Policy], features: Features, paths: &Paths) -> String 
             text += &format!("{name} = {state}\n");
         }
     }
+    if let Some(MemoryCap(bytes)) = features.memory_cap {
+        text += &format!("memory-cap = {}\n", quoted(size::format_or_off(bytes)));
+    }
     for policy in policies {
         let cgroups = policy.cgroups.iter().filter_map(|id| paths.get(id));
         let cgroups = cgroups.map(|path| quoted(path.clone())).collect();
@@ -296,7 +318,7 @@ mod tests {
 
     #[test]
     fn says_what_the_export_said() {
-        let text = "[features]\npairing = true\nsplice = false\n\n\
+        let text = "[features]\npairing = true\nsplice = false\nmemory-cap = \"off\"\n\n\
             [[policy]]\nname = \"first\"\npair = false\ncgroups = []\nports = [80, \"8000-8999\"]\n\n\
             [[policy]]\nname = \"second\"\ncgroups = []\ncidrs = [\"10.0.0.0/8\", \"fd00::/8\"]\n\
             loopback-only = true\nbusy-poll = 50\nring = \"128K\"\nmemory-cap = \"10G\"\non-capture = \"unpair\"\n";
@@ -305,6 +327,7 @@ mod tests {
         assert!(!policies[0].pair && policies[1].pair);
         assert_eq!(policies[1].ring, Some(131072));
         assert_eq!(features.splice, Some(false));
+        assert_eq!(features.memory_cap, Some(MemoryCap(0)));
         assert_eq!(render(&policies, features, &Paths::new()), text);
     }
 
@@ -328,6 +351,7 @@ mod tests {
                 "unknown field `spice`",
             ),
             ("\n[feature]\n".into(), 2, "unknown field `feature`"),
+            ("[features]\nmemory-cap = 4096\n".into(), 2, "8K to 1024G"),
             ("a = \n".into(), 1, ""),
             (
                 "[[policy]]\nname = \"a\"\n".into(),

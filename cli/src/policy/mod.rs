@@ -15,14 +15,14 @@ use crate::cgroup::Hierarchy;
 use crate::cli::{PolicyClear, PolicySet};
 use crate::drain;
 use crate::error::{Error, Result};
-use crate::module::{self, Module, Status};
+use crate::module::{self, Module, Setting, Status};
 use crate::output::{Answer, SCHEMA, yes_no};
 use crate::size;
-use crate::uapi::{A_STATUS_PAIRING, A_STATUS_SPLICE};
+use crate::uapi::{A_STATUS_MEMORY_CAP, A_STATUS_PAIRING, A_STATUS_SPLICE};
 
-pub use config::OnCapture;
 use config::Policy;
-use file::Features;
+pub use config::{Name, OnCapture};
+use file::{Features, MemoryCap};
 
 /// What `policy set` calls its only one.
 const DEFAULT: &str = "default";
@@ -158,6 +158,7 @@ impl Features {
         Features {
             pairing: Some(status.pairing),
             splice: Some(status.splice),
+            memory_cap: Some(MemoryCap(status.memory_cap)),
         }
     }
 
@@ -166,23 +167,30 @@ impl Features {
         Features {
             pairing: other.pairing.and(self.pairing),
             splice: other.splice.and(self.splice),
+            memory_cap: other.memory_cap.and(self.memory_cap),
         }
     }
 }
 
 /// In one message: all of them or none.
 fn switch(module: &Module, features: Features) -> Result<()> {
-    let switches: Vec<(u16, bool)> = [
-        (A_STATUS_PAIRING, features.pairing),
-        (A_STATUS_SPLICE, features.splice),
+    let cap = features.memory_cap.map(|cap| Setting::Limit(cap.0));
+    let settings: Vec<(u16, Setting)> = [
+        (A_STATUS_PAIRING, features.pairing.map(Setting::Switch)),
+        (A_STATUS_SPLICE, features.splice.map(Setting::Switch)),
+        (A_STATUS_MEMORY_CAP, cap),
     ]
     .into_iter()
-    .filter_map(|(attribute, state)| Some((attribute, state?)))
+    .filter_map(|(attribute, setting)| Some((attribute, setting?)))
     .collect();
-    match switches.is_empty() {
+    match settings.is_empty() {
         true => Ok(()),
-        false => module.set(&switches),
+        false => module.set(&settings),
     }
+}
+
+pub fn is_in_force(name: &Name) -> Result<bool> {
+    Ok(live()?.iter().any(|policy| policy.name == *name))
 }
 
 /// The policies in force, in their order.
@@ -256,6 +264,7 @@ fn to_json(policies: &[Policy], paths: &Paths) -> Value {
         let cidrs = policy.cidrs.iter();
         json!({
             "name": policy.name.to_string(),
+            "group": policy.name.group(),
             "pair": policy.pair,
             "cgroups": cgroups
                 .map(|id| json!({ "id": id, "path": paths.get(id) }))
