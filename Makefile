@@ -37,7 +37,7 @@ modules: deps	## build the module for the two kernels that the tests boot
 	@scripts/build-module 6.12
 	@scripts/build-module 7
 
-test:	## everything that CI runs: all layers, on both kernels
+test:	## what CI runs: all layers, on both kernels, without what takes hours
 	@tests/run $(ARGS)
 
 test-full:	## the same with the long storms and soaks

@@ -97,6 +97,10 @@ static int status_set(struct sk_buff *skb, struct genl_info *info)
 		NL_SET_ERR_MSG(info->extack, "nothing to set");
 		return -EINVAL;
 	}
+	if (splice && nla_get_u8(splice) && socksplice_psock_status()) {
+		NL_SET_ERR_MSG(info->extack, "splice(2) is not hooked");
+		return -EOPNOTSUPP;
+	}
 	if (pairing)
 		WRITE_ONCE(socksplice_pairing, nla_get_u8(pairing));
 	if (splice)

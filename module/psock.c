@@ -93,6 +93,11 @@ struct psock_read {
 	size_t copy;			/* bytes by copy, whole call */
 };
 
+int socksplice_psock_status(void)
+{
+	return COMPAT_NATIVE_PSOCK_SPLICE ? 0 : socksplice_hook_status();
+}
+
 bool socksplice_psock_enabled(void)
 {
 	return READ_ONCE(psock_on);
@@ -100,8 +105,10 @@ bool socksplice_psock_enabled(void)
 
 void socksplice_psock_enable(bool on)
 {
-	if (COMPAT_NATIVE_PSOCK_SPLICE)
+	if (COMPAT_NATIVE_PSOCK_SPLICE) {
+		pr_info_once("this kernel serves splice(2) on sockmap sockets itself\n");
 		return;
+	}
 	WRITE_ONCE(psock_on, on);
 	/* A sleeper is on the queue before it looks at psock_on; the queue's
 	 * lock orders the two sides.
@@ -138,6 +145,16 @@ static bool psock_has_verdict(const struct sk_psock *psock)
 {
 	return READ_ONCE(psock->progs.stream_verdict) ||
 	       READ_ONCE(psock->progs.skb_verdict);
+}
+
+/* After its first error a parser is asked no more: what TCP has then stays there. */
+static bool psock_parser_gave_up(const struct sk_psock *psock)
+{
+#if IS_ENABLED(CONFIG_BPF_STREAM_PARSER)
+	return READ_ONCE(psock->progs.stream_parser) && READ_ONCE(psock->strp.stopped);
+#else
+	return false;
+#endif
 }
 
 /* The part of tcp_recvmsg() that follows the copying, for @n bytes that TCP
@@ -451,21 +468,20 @@ static int psock_off_wake(struct wait_queue_entry *entry, unsigned int mode, int
 	return woken_wake_function(&s->data, mode, sync, key);
 }
 
-/* Whether there may be something to move. Needs no lock. @stuck: bytes in TCP's
+/* Whether there may be something to move. Needs no lock. @left: bytes in TCP's
  * queue are known, and are for the program to take.
  */
-static bool psock_ready(const struct psock_read *rd, bool stuck)
+static bool psock_ready(const struct psock_read *rd, bool left)
 {
 	return !list_empty(&rd->psock->ingress_msg) || !READ_ONCE(psock_on) ||
-	       (!stuck && !skb_queue_empty_lockless(&rd->sk->sk_receive_queue));
+	       (!left && !skb_queue_empty_lockless(&rd->sk->sk_receive_queue));
 }
 
 /* Sleeps until psock_ready(), or until the socket's state changed, a signal came
- * or the time is up. Compare tcp_msg_wait_data(). Returns 0 or -EPIPE.
+ * or @timeo is up. Compare tcp_msg_wait_data(). Returns 0 or -EPIPE.
  */
-static int psock_sleep(struct psock_read *rd, bool stuck)
+static int psock_sleep(struct psock_read *rd, bool left, long timeo)
 {
-	long timeo = stuck ? min_t(long, rd->timeo, PSOCK_RETRY) : rd->timeo;
 	long before = timeo;
 	struct sock *sk = rd->sk;
 	struct psock_sleeper s;
@@ -479,7 +495,7 @@ static int psock_sleep(struct psock_read *rd, bool stuck)
 	add_wait_queue(&psock_off_wait, &s.off);
 	add_wait_queue(sk_sleep(sk), &s.data);
 	sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
-	ret = sk_wait_event(sk, &timeo, psock_ready(rd, stuck), &s.data);
+	ret = sk_wait_event(sk, &timeo, psock_ready(rd, left), &s.data);
 	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	remove_wait_queue(sk_sleep(sk), &s.data);
 	remove_wait_queue(&psock_off_wait, &s.off);
@@ -495,7 +511,9 @@ static int psock_sleep(struct psock_read *rd, bool stuck)
 static int psock_wait(struct psock_read *rd)
 {
 	struct sock *sk = rd->sk;
-	bool stuck = rd->verdict && !skb_queue_empty(&sk->sk_receive_queue);
+	/* What TCP has and the program did not take, and whether it still may. */
+	bool left = rd->verdict && !skb_queue_empty(&sk->sk_receive_queue);
+	bool stuck = left && !psock_parser_gave_up(rd->psock);
 
 	if (!stuck && sock_flag(sk, SOCK_DONE))
 		return 0;
@@ -518,7 +536,7 @@ static int psock_wait(struct psock_read *rd)
 	/* TCP's own function does not wait behind urgent data either. */
 	if (!rd->verdict && !skb_queue_empty(&sk->sk_receive_queue))
 		return 0;
-	return psock_sleep(rd, stuck) ?: 1;
+	return psock_sleep(rd, left, stuck ? min_t(long, rd->timeo, PSOCK_RETRY) : rd->timeo) ?: 1;
 }
 
 static ssize_t psock_splice_locked(struct psock_read *rd)

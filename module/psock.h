@@ -12,6 +12,9 @@ struct pipe_inode_info;
 struct sock;
 struct socket;
 
+/* Why splice(2) on sockmap sockets cannot be served: without the hook, its error. */
+int socksplice_psock_status(void);
+
 /* Whether splice(2) on sockmap sockets is served. Off leaves everything to the
  * kernel; calls that are asleep go on in the kernel's own function. Turning it
  * on changes nothing on a kernel that serves it natively.

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use netlink_packet_core::DefaultNla;
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::error::{Error, Result};
@@ -189,7 +190,13 @@ impl Module {
             .iter()
             .map(|(attribute, setting)| DefaultNla::new(*attribute, setting.bytes()))
             .collect();
-        explain(self.family.request(CMD_STATUS_SET, &attributes)).map(|_| ())
+        match self.family.request(CMD_STATUS_SET, &attributes) {
+            Err(e) if e.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => Err(Error::new(
+                "splice(2) is not hooked, so its calls on sockmap sockets cannot be served",
+            )
+            .remedy("'socksplice doctor' says why")),
+            answer => explain(answer).map(|_| ()),
+        }
     }
 }
 

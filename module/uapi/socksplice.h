@@ -27,7 +27,8 @@
  *			   new connections are paired or not; splice(2) on
  *			   sockmap sockets is served or not; new splices are
  *			   accepted or not. Live pairs and splices stay. And/or
- *			   STATUS_MEMORY_CAP; rings that exist stay.
+ *			   STATUS_MEMORY_CAP; rings that exist stay. EOPNOTSUPP, and
+ *			   nothing is set: STATUS_SPLICE 1, and splice(2) is not hooked.
  * PAIR_DROP	do	<- PAIR_ID, or none for all: begins to un-pair, without
  *			   waiting. ENOENT if there is no such pair (any more).
  *			   PAIR_GET shows what is still under way.

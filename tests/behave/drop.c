@@ -152,6 +152,32 @@ static void asleep_in_poll(void)
 	end(&k);
 }
 
+static void asleep_in_epoll(void)
+{
+	static const uint32_t modes[] = { EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLONESHOT };
+
+	for (unsigned int i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		struct epoll_event ev = { .events = modes[i] }, got = { 0 };
+		int ep = MUST(epoll_create1(0));
+		struct conn k;
+		struct call c;
+		char b[16];
+
+		start(&k);
+		MUST(epoll_ctl(ep, EPOLL_CTL_ADD, k.b, &ev));
+		call_start(&c, SYS_epoll_wait, (long)ep, (long)&got, 1L, -1L, 0L, 0L);
+		call_blocked(&c);
+		drop_and_wait(&k);
+		SAY(send(k.a, "abc", 3, 0));
+		SAY(call_end(&c));
+		say_poll("epoll", got.events);
+		SAY_BUF(recv(k.b, b, 16, 0), b);
+		SAY(epoll_wait(ep, &got, 1, 0));
+		end(&k);
+		close(ep);
+	}
+}
+
 static void epoll_edge(void)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLET }, got;
@@ -325,7 +351,8 @@ static void full_duplex(void)
 
 const struct bcase drop_cases[] = {
 	CASE(idle), CASE(asleep_in_recv), CASE(asleep_in_waitall),
-	CASE(asleep_with_low_water_mark), CASE(asleep_in_poll), CASE(epoll_edge),
+	CASE(asleep_with_low_water_mark), CASE(asleep_in_poll), CASE(asleep_in_epoll),
+	CASE(epoll_edge),
 	CASE_ONCE(no_signal), CASE(writer_asleep), CASE(unread), CASE(unread_then_closed),
 	CASE(writer_closed), CASE(twice), CASE_ONCE(slot_is_free), CASE_ONCE(full_duplex),
 	{ }

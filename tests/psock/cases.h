@@ -31,6 +31,9 @@
 	X(reset) \
 	X(unmap_asleep) \
 	X(both_ends) \
+	X(own_queue) \
+	X(parser_gives_up) \
+	X(queued_before) \
 	X(fin_positions) \
 	X(reset_asleep) \
 	X(unmap_again) \
@@ -38,6 +41,7 @@
 	X(io_uring) \
 	X(listener) \
 	X(counters) \
+	X(kmalloc_is_copied) \
 	X(switch) \
 	X(ftrace_disabled) \
 	X(tracepoint) \

@@ -15,9 +15,6 @@
 #include "cases.h"
 #include "harness.h"
 
-/* Where the other direction's stream begins. */
-#define BACK	(1ULL << 40)
-
 /* Until @n bytes can be read. */
 static void await_bytes(int fd, int n)
 {
@@ -72,6 +69,96 @@ void case_both_ends(void)
 			      (unsigned long long)(psock_bytes() - before), 2 * len);
 			flow_close(&f);
 		}
+	}
+}
+
+/* A socket's sends come back by its own queue, and what its peer sends by TCP's. */
+void case_own_queue(void)
+{
+	for (int family = 0; family < 2; family++) {
+		uint64_t before = psock_bytes(), pos = 0;
+		struct flow f;
+
+		own_open(&f, family ? AF_INET6 : AF_INET);
+		set_timeo(f.rd, 10000);
+		for (int i = 0; i < 50; i++) {
+			size_t n = 1 + i * 1177;
+
+			send_stream(f.wr, pos, n);
+			splice_stream(f.rd, pos, n, 9973, 0);
+			send_stream(f.peer, BACK + pos, n);
+			splice_stream(f.rd, BACK + pos, n, 65536, 0);
+			pos += n;
+		}
+		check(psock_bytes() - before == pos, "%llu of %llu bytes came through here",
+		      (unsigned long long)(psock_bytes() - before), (unsigned long long)pos);
+		check(uncharged(f.rd), "still charged");
+		shutdown(f.peer, SHUT_WR);
+		expect_eof(f.rd);
+		flow_close(&f);
+	}
+}
+
+/* What three calls say after a parser has failed, the last two behind the FIN. */
+static void give_up(int results[3], bool by_splice)
+{
+	struct flow f;
+	int p[2];
+
+	flow_open(&f, KIND_STRP, AF_INET);
+	make_pipe(p, 0);
+	send_stream(f.wr, 0, 1000);
+	splice_stream(f.rd, 0, 1000, 65536, 0);
+	flow_parse(&f, -EPROTO);
+	send_stream(f.wr, 1000, 1000);
+	for (int i = 0; i < 3; i++) {
+		char buf[4096];
+		ssize_t n = by_splice ? splice(f.rd, NULL, p[1], NULL, 4096, 0) :
+					recv(f.rd, buf, sizeof(buf), 0);
+
+		results[i] = n < 0 ? -errno : n;
+		if (!i)
+			shutdown(f.wr, SHUT_WR);
+	}
+	flow_close(&f);
+	close(p[0]);
+	close(p[1]);
+}
+
+void case_parser_gives_up(void)
+{
+	int by_read[3], by_splice[3];
+
+	give_up(by_read, false);
+	give_up(by_splice, true);
+	for (int i = 0; i < 3; i++)
+		check(by_splice[i] == by_read[i], "call %d: splice(2) %d, read(2) %d", i,
+		      by_splice[i], by_read[i]);
+	check(by_splice[0] == -EPROTO && !by_splice[2], "%d, then %d", by_splice[0], by_splice[2]);
+}
+
+/* Bytes that TCP had before the socket was in the map, and more after it. */
+void case_queued_before(void)
+{
+	static const enum kind kinds[] = {
+		KIND_BASE, KIND_PASS, KIND_SELF, KIND_HASH, KIND_PULLED, KIND_STRP,
+	};
+
+	for (unsigned int i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		struct flow f;
+
+		flow_open(&f, kinds[i], AF_INET);
+		set_timeo(f.rd, 10000);
+		flow_unmap(&f);
+		send_stream(f.wr, 0, 3000);
+		await_bytes(f.rd, 3000);
+		flow_map(&f);
+		send_stream(f.wr, 3000, 2000);
+		splice_stream(f.rd, 0, 5000, 701, 0);
+		check(uncharged(f.rd), "%s: still charged", kind_names[kinds[i]]);
+		shutdown(f.wr, SHUT_WR);
+		expect_eof(f.rd);
+		flow_close(&f);
 	}
 }
 

@@ -100,7 +100,7 @@ static bool by_records(enum kind kind)
 static bool has_own_way(enum kind kind)
 {
 	return kind == KIND_TCP || kind == KIND_BASE || kind == KIND_PASS || kind == KIND_SELF ||
-	       kind == KIND_HASH || kind == KIND_STRP;
+	       kind == KIND_HASH || kind == KIND_PULLED || kind == KIND_STRP;
 }
 
 static void plan(struct session *s, uint64_t seed)

@@ -244,7 +244,7 @@ void transfer(enum kind kind, int family, size_t len, size_t send_chunk, size_t 
 	check(uncharged(f.rd), "%s: %u bytes still charged",
 	      kind_names[kind], meminfo(f.rd, SK_MEMINFO_RMEM_ALLOC));
 	/* What TCP received has been counted as read. */
-	if (kind == KIND_PASS || kind == KIND_HASH || kind == KIND_STRP) {
+	if (kind == KIND_PASS || kind == KIND_HASH || kind == KIND_PULLED || kind == KIND_STRP) {
 		int left = -1;
 
 		flow_unmap(&f);

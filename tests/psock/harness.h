@@ -15,6 +15,8 @@
 #include "lab.h"
 
 #define SEED	42
+/* Where the other direction's stream begins. */
+#define BACK	(1ULL << 40)
 #define PARAM	"/sys/module/socksplice/parameters/"
 
 #define check(cond, fmt, ...) do {					\

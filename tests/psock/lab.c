@@ -24,6 +24,7 @@ const char * const kind_names[] = {
 	[KIND_PASS] = "pass",
 	[KIND_SELF] = "self",
 	[KIND_HASH] = "hash",
+	[KIND_PULLED] = "pulled",
 	[KIND_REDIR] = "redir",
 	[KIND_REDIR_BASE] = "redir-base",
 	[KIND_REDIR_HASH] = "redir-hash",
@@ -170,6 +171,11 @@ void flow_open(struct flow *f, enum kind kind, int family)
 		rule(f, f->rd, to);
 		put(f, "dst", 0, f->rd);
 		return;
+	case KIND_PULLED:
+		attach(f, "verdict", "dst", BPF_SK_SKB_STREAM_VERDICT);
+		rule(f, f->rd, (struct rule){ .action = RULE_PASS, .pull = 1 });
+		put(f, "dst", 0, f->rd);
+		return;
 	case KIND_HASH:
 		attach(f, "verdict", "hash", BPF_SK_SKB_STREAM_VERDICT);
 		put(f, "hash", 0, f->rd);
@@ -236,11 +242,27 @@ void both_open(struct flow *f, bool verdict, int family)
 	put(f, "dst", 0, f->rd);
 }
 
+void own_open(struct flow *f, int family)
+{
+	*f = (struct flow){ .kind = KIND_MSG, .via = -1 };
+	tcp_pair(family, &f->peer, &f->rd);
+	f->wr = f->rd;
+	load(f);
+	attach(f, "message", "dst", BPF_SK_MSG_VERDICT);
+	rule(f, f->rd, (struct rule){ .action = RULE_TO_DST, .flags = BPF_F_INGRESS });
+	put(f, "dst", 0, f->rd);
+}
+
+void flow_parse(struct flow *f, int32_t record)
+{
+	rule(f, f->rd, (struct rule){ .action = RULE_PASS, .record = record });
+}
+
 void flow_close(struct flow *f)
 {
 	close(f->rd);
 	close(f->peer);
-	if (f->wr != f->peer)
+	if (f->wr != f->peer && f->wr != f->rd)
 		close(f->wr);
 	if (f->via >= 0)
 		close(f->via);

@@ -19,6 +19,7 @@ enum kind {
 	KIND_PASS,		/* a verdict program passes them */
 	KIND_SELF,		/* a verdict program redirects them to the same socket */
 	KIND_HASH,		/* KIND_PASS in a sockhash */
+	KIND_PULLED,		/* KIND_PASS, the bytes in memory of kmalloc() */
 	KIND_REDIR,		/* redirected from another connection; the reader has a
 				 * verdict program
 				 */
@@ -53,6 +54,14 @@ void flow_open(struct flow *f, enum kind kind, int family);
  * arrives at each.
  */
 void both_open(struct flow *f, bool verdict, int family);
+/* One socket, f.wr and f.rd both: what is written to it an sk_msg program redirects to
+ * its own queue.
+ */
+void own_open(struct flow *f, int family);
+/* From the next record on, the parser of a KIND_STRP cuts records of so many bytes, or
+ * fails with that error.
+ */
+void flow_parse(struct flow *f, int32_t record);
 /* For processes that fork others which open flows: finds out what the kernel can do,
  * which each of them would find out again.
  */

@@ -48,6 +48,8 @@ int verdict(struct __sk_buff *skb)
 	/* The end of a stream is its own socket's affair. */
 	if (!skb->len)
 		return SK_PASS;
+	if (r->pull)
+		bpf_skb_pull_data(skb, skb->len);
 	switch (r->action) {
 	case RULE_DROP:
 		return SK_DROP;

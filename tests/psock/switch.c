@@ -46,6 +46,48 @@ void case_counters(void)
 	}
 }
 
+/* Small and large memory of kmalloc(), which its owner may write to again, or whose
+ * pages have no references to take: all of it is copied, and stays what it was when the
+ * socket is gone.
+ */
+void case_kmalloc_is_copied(void)
+{
+	static const size_t lens[] = { 100, 1000, 20000 };
+
+	for (unsigned int i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+		uint64_t ref = stat_get("psock_splice_ref_bytes");
+		uint64_t copy = stat_get("psock_splice_copy_bytes");
+		struct flow f;
+		int p[2];
+
+		flow_open(&f, KIND_PULLED, AF_INET);
+		set_timeo(f.rd, 10000);
+		make_pipe(p, 1 << 20);
+		send_stream(f.wr, 0, lens[i]);
+		for (size_t got = 0; got < lens[i];) {
+			ssize_t n = splice(f.rd, NULL, p[1], NULL, lens[i] - got, 0);
+
+			check(n > 0, "splice at %zu: %s", got, n ? strerror(errno) : "end of file");
+			got += n;
+		}
+		ref = stat_get("psock_splice_ref_bytes") - ref;
+		copy = stat_get("psock_splice_copy_bytes") - copy;
+		check(!ref && copy == lens[i], "of %zu bytes %llu by reference, %llu by copy", lens[i],
+		      (unsigned long long)ref, (unsigned long long)copy);
+		flow_close(&f);
+		/* who gets that memory next fills it */
+		for (int round = 0; round < 20; round++) {
+			flow_open(&f, KIND_PULLED, AF_INET);
+			send_stream(f.wr, BACK, 20000);
+			splice_stream(f.rd, BACK, 20000, 65536, 0);
+			flow_close(&f);
+		}
+		drain_pipe(p[0], 0, lens[i]);
+		close(p[0]);
+		close(p[1]);
+	}
+}
+
 /* Switched off: the kernel as it was, also for who is asleep; and on again. */
 void case_switch(void)
 {

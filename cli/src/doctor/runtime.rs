@@ -71,6 +71,8 @@ fn hook(status: &Status, ftrace: bool) -> Check {
         None if !ftrace => Check::warn(NAME, "kernel.ftrace_enabled is 0: the hook may not run")
             .remedy("run 'sysctl kernel.ftrace_enabled=1'"),
         None => Check::ok(NAME, "installed"),
+        Some(_) if !ftrace => Check::warn(NAME, "not installed: kernel.ftrace_enabled is 0")
+            .remedy("run 'sysctl kernel.ftrace_enabled=1', then load the module again"),
         Some(e) => Check::warn(NAME, format!("not installed: {e}")).remedy(
             "remove the live patch or tracer that owns tcp_splice_read, then load the module again",
         ),
