@@ -277,6 +277,7 @@ int BPF_PROG(policy, struct sock *sk, int oldstate, int newstate)
 		return 0;
 
 	opts.ring_size = config.policies[i].ring_size;
+	opts.ring_max = config.policies[i].ring_max;
 	opts.busy_poll_usec = config.policies[i].busy_poll_usec;
 	opts.group = config.policies[i].group;
 	opts.memory_cap = (__u64)config.policies[i].memory_cap[1] << 32 |

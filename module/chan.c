@@ -353,14 +353,9 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 	spin_unlock_bh(&pairs_lock);
 }
 
-/* Once: who sends looks for a ring again and again. */
-static void limited(struct socksplice_chan *c, const char *reason)
-{
-	if (!test_and_set_bit(CHAN_LIMITED, &c->flags))
-		socksplice_event_chan(SOCKSPLICE_STAT_ends_limited, reason, c);
-}
-
-bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c)
+/* Pages for a ring of @size, charged; NULL, and *@reason, if there are none. */
+static void **pages_alloc(const struct sock *sk, const struct socksplice_chan *c, u32 size,
+			  const char **reason)
 {
 	/* The socket's own mask, because a socket that writes back memory must
 	 * not wait for memory to be written back. NORETRY: a charge that
@@ -369,14 +364,14 @@ bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c
 	 */
 	const gfp_t gfp = sk->sk_allocation | __GFP_ACCOUNT | __GFP_NORETRY |
 			  __GFP_NOWARN;
-	const u32 size = c->ring.size, n = size >> PAGE_SHIFT;
+	const u32 n = size >> PAGE_SHIFT;
 	void **pages;
 	u32 i;
 
-	if (!socksplice_memory_charge(c->memory.group, c->memory.cap, size)) {
-		limited(c, "memory_cap");
-		return false;
-	}
+	*reason = "memory_cap";
+	if (!socksplice_memory_charge(c->memory.group, c->memory.cap, size))
+		return NULL;
+	*reason = "no_memory";
 	pages = kcalloc(n, sizeof(*pages), gfp);
 	if (!pages)
 		goto uncharge;
@@ -385,33 +380,85 @@ bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c
 		if (!pages[i])
 			goto undo;
 	}
-	ring_set_pages(&c->ring, pages);
-	WRITE_ONCE(c->ring_mem, size);
-	return true;
+	return pages;
 undo:
 	pages_free(pages, i);
 uncharge:
 	socksplice_memory_uncharge(c->memory.group, size);
-	limited(c, "no_memory");
-	return false;
+	return NULL;
+}
+
+static void pages_put(const struct socksplice_chan *c, void **pages, u32 size)
+{
+	pages_free(pages, size >> PAGE_SHIFT);
+	socksplice_memory_uncharge(c->memory.group, size);
+}
+
+/* Once: who sends looks for a ring again and again. */
+static void limited(struct socksplice_chan *c, const char *reason)
+{
+	if (!test_and_set_bit(CHAN_LIMITED, &c->flags))
+		socksplice_event_chan(SOCKSPLICE_STAT_ends_limited, reason, c);
+}
+
+static void set_ring(struct socksplice_chan *c, void **pages, u32 size)
+{
+	ring_set_pages(&c->ring, pages, size);
+	WRITE_ONCE(c->ring_mem, pages ? size : 0);
+	c->ring_full = 0;
+}
+
+bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c)
+{
+	const char *reason;
+	void **pages;
+
+	sock_owned_by_me(sk);
+	pages = pages_alloc(sk, c, c->ring.size, &reason);
+	if (pages)
+		set_ring(c, pages, c->ring.size);
+	else
+		limited(c, reason);
+	return pages;
+}
+
+void socksplice_chan_grow_ring(const struct sock *sk, struct socksplice_chan *c)
+{
+	const u32 before = c->ring.size, size = 2 * before;
+	const char *reason;
+	void **pages, **old;
+
+	sock_owned_by_me(sk);
+	c->ring_full = 0;
+	if (size > c->memory.ring_max || ring_len(&c->ring))
+		return;
+	pages = pages_alloc(sk, c, size, &reason);
+	if (!pages)
+		return;
+	/* It has pages, and stays empty: who sends has the lock. */
+	old = ring_take_pages(&c->ring);
+	set_ring(c, pages, size);
+	pages_put(c, old, before);
+	socksplice_stat_inc(SOCKSPLICE_STAT_rings_grown);
 }
 
 bool socksplice_chan_give_ring_back(struct socksplice_chan *c)
 {
 	struct sock *sk = socksplice_chan_trylock(c);
 	void **pages;
+	u32 size;
 
 	if (IS_ERR_OR_NULL(sk))
 		return false;
 	/* Nobody owns the socket, so nobody is in the middle of an append. */
+	size = c->ring.size;
 	pages = ring_take_pages(&c->ring);
 	if (pages)
-		WRITE_ONCE(c->ring_mem, 0);
+		set_ring(c, NULL, c->memory.ring_size);
 	socksplice_chan_unlock(sk);
 	if (!pages)
 		return false;
-	pages_free(pages, c->ring.size >> PAGE_SHIFT);
-	socksplice_memory_uncharge(c->memory.group, c->ring.size);
+	pages_put(c, pages, size);
 	return true;
 }
 

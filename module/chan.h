@@ -81,7 +81,8 @@ struct ident {
 
 /* Of the ring that an end sends into. */
 struct chan_memory {
-	u32 ring_size;
+	u32 ring_size;			/* at first, and anew when it was given back */
+	u32 ring_max;			/* what it may grow to */
 	u32 group_id;			/* see struct socksplice_pair_opts */
 	struct memory_group *group;	/* that of a cap, or NULL; the chan puts it */
 	u64 cap;			/* most bytes of the group's rings; 0: no limit */
@@ -151,6 +152,7 @@ struct socksplice_chan {
 	int space_waiters;	/* sleepers that wait for space in the ring */
 	u32 ring_mem;		/* bytes allocated */
 	unsigned long ring_retry;	/* jiffies; after an allocation failed, else 0 */
+	unsigned int ring_full;		/* times, since it last had another size */
 	u64 ring_bytes;		/* sent from this socket to its peer, as the next three */
 	u64 ring_msgs;
 	u64 tcp_bytes;
@@ -299,6 +301,11 @@ void socksplice_chan_unlock(struct sock *sk);
  * memory.h is reached, of which the verdict tells.
  */
 bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c);
+
+/* Makes a ring that is empty twice as large, if there is memory and it may be. The socket
+ * is locked; may sleep.
+ */
+void socksplice_chan_grow_ring(const struct sock *sk, struct socksplice_chan *c);
 
 /* Frees it if it is empty and nobody owns the socket; false if not. The caller holds
  * @c, and no socket.

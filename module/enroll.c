@@ -22,6 +22,7 @@
 bool socksplice_pairing = true;
 bool socksplice_shadow;
 unsigned int socksplice_ring_size = SOCKSPLICE_RING_SIZE_DEFAULT;
+unsigned int socksplice_ring_max;
 
 /* sock_def_readable(), which is not exported: what an ordinary TCP socket has.
  * A socket with another one belongs to a consumer in the kernel.
@@ -89,15 +90,19 @@ static enum socksplice_stat why_not(const struct sock *sk, bool active)
 	return SOCKSPLICE_STAT_MAX;
 }
 
+bool socksplice_ring_size_valid(u32 size)
+{
+	return is_power_of_2(size) && size <= SOCKSPLICE_RING_SIZE_MAX &&
+	       size >= max(SOCKSPLICE_RING_SIZE_MIN, (u32)PAGE_SIZE);
+}
+
 static bool opts_valid(const struct socksplice_pair_opts *o)
 {
 	if (o->flags & ~SOCKSPLICE_PAIR_YIELDS || (o->memory_cap && !o->group) ||
-	    o->busy_poll_usec > SOCKSPLICE_BUSY_POLL_MAX)
+	    o->busy_poll_usec > SOCKSPLICE_BUSY_POLL_MAX || o->reserved)
 		return false;
-	return !o->ring_size ||
-	       (is_power_of_2(o->ring_size) &&
-		o->ring_size >= max(SOCKSPLICE_RING_SIZE_MIN, (u32)PAGE_SIZE) &&
-		o->ring_size <= SOCKSPLICE_RING_SIZE_MAX);
+	return (!o->ring_size || socksplice_ring_size_valid(o->ring_size)) &&
+	       (!o->ring_max || socksplice_ring_size_valid(o->ring_max));
 }
 
 int socksplice_enroll(struct sock *sk, bool active,
@@ -136,6 +141,11 @@ int socksplice_enroll(struct sock *sk, bool active,
 
 	memory.ring_size = opts && opts->ring_size ? opts->ring_size :
 			   READ_ONCE(socksplice_ring_size);
+	/* Who says how large a ring is has said how large it may be. */
+	if (opts && (opts->ring_size || opts->ring_max))
+		memory.ring_max = opts->ring_max;
+	else
+		memory.ring_max = READ_ONCE(socksplice_ring_max);
 	if (opts)
 		memory.group_id = opts->group;
 	if (opts && opts->memory_cap) {

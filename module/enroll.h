@@ -10,6 +10,8 @@
 extern bool socksplice_pairing;
 extern bool socksplice_shadow;
 extern unsigned int socksplice_ring_size;
+extern unsigned int socksplice_ring_max;	/* what it may grow to; 0: it does not */
+bool socksplice_ring_size_valid(u32 size);
 
 /**
  * socksplice_enroll - one end of a connection wants to be paired

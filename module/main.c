@@ -11,7 +11,6 @@
  *	may hold).
  *   4. Memory goes.
  */
-#include <linux/log2.h>
 #include <linux/module.h>
 
 #include "capture.h"
@@ -56,13 +55,28 @@ static int ring_size_set(const char *val, const struct kernel_param *kp)
 {
 	unsigned int size;
 
-	if (kstrtouint(val, 0, &size) || !is_power_of_2(size) ||
-	    size < max(SOCKSPLICE_RING_SIZE_MIN, (unsigned int)PAGE_SIZE) ||
-	    size > SOCKSPLICE_RING_SIZE_MAX)
+	if (kstrtouint(val, 0, &size) || !socksplice_ring_size_valid(size))
 		return -EINVAL;
 	WRITE_ONCE(socksplice_ring_size, size);
 	return 0;
 }
+
+static int ring_max_set(const char *val, const struct kernel_param *kp)
+{
+	unsigned int size;
+
+	if (kstrtouint(val, 0, &size) || (size && !socksplice_ring_size_valid(size)))
+		return -EINVAL;
+	WRITE_ONCE(socksplice_ring_max, size);
+	return 0;
+}
+
+static const struct kernel_param_ops ring_max_ops = {
+	.set = ring_max_set,
+	.get = param_get_uint,
+};
+module_param_cb(ring_max, &ring_max_ops, &socksplice_ring_max, 0644);
+MODULE_PARM_DESC(ring_max, "Bytes that a ring may grow to if it is full again and again, where no policy says; 0: it keeps its size (default)");
 
 static const struct kernel_param_ops ring_size_ops = {
 	.set = ring_size_set,

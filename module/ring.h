@@ -41,11 +41,12 @@
 #define RING_PAGE_SIZE	(1U << RING_PAGE_SHIFT)
 
 struct ring {
-	u32 size;		/* set by ring_init before either side runs */
-	/* size / RING_PAGE_SIZE of them, or NULL. The producer sets and takes them
-	 * away while the ring is empty: see ring_take_pages.
+	/* The producer sets these two while the ring is empty: see ring_take_pages. The
+	 * consumer may look at size at any time, as a bound; with a byte to read it finds
+	 * both as they were when that was published (A).
 	 */
-	void **pages;
+	u32 size;
+	void **pages;		/* size / RING_PAGE_SIZE of them, or NULL */
 
 	/* Written by the producer only. */
 	u32 head ____cacheline_aligned;
@@ -67,10 +68,12 @@ static inline void ring_init(struct ring *r, u32 size)
 }
 
 /* The cursors stay what they are: the consumer may be looking at them. It looks at
- * the pages only behind a head that was published after them (A).
+ * the pages only behind a head that was published after them (A). @size, a power of two,
+ * may be another one than before.
  */
-static inline void ring_set_pages(struct ring *r, void **pages)
+static inline void ring_set_pages(struct ring *r, void **pages, u32 size)
 {
+	WRITE_ONCE(r->size, size);
 	r->pages = pages;
 }
 
@@ -84,6 +87,7 @@ static inline void **ring_take_pages(struct ring *r)
 
 	if (smp_load_acquire(&r->tail) != r->head)	/* (B) */
 		return NULL;
+	r->tail_cache = r->head;	/* an older one may not fit the next size */
 	r->pages = NULL;
 	return pages;
 }
@@ -122,7 +126,7 @@ static inline u32 ring_len(const struct ring *r)
 	u32 tail = smp_load_acquire(&r->tail);	/* (B) */
 	u32 len = smp_load_acquire(&r->head) - tail;	/* (A) */
 
-	return min(len, r->size);
+	return min(len, READ_ONCE(r->size));
 }
 
 static inline void *ring_seg(const struct ring *r, u32 pos, u32 *len)

@@ -118,7 +118,7 @@ void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n)
 	 * before CHAN_RX_CLOSED, should this be the last: pairs with tx_append().
 	 */
 	smp_mb();
-	if (READ_ONCE(peer->want_space) && ring_len(&peer->ring) <= peer->ring.size / 2)
+	if (READ_ONCE(peer->want_space) && ring_len(&peer->ring) <= READ_ONCE(peer->ring.size) / 2)
 		wake_writer(peer);
 }
 
@@ -148,7 +148,7 @@ static ssize_t take_ring(struct sock *sk, struct socksplice_chan *c,
 			 struct msghdr *msg, size_t len, int flags)
 {
 	struct ring *r = &socksplice_chan_peer(c)->ring;
-	u32 want = min_t(size_t, len, r->size);
+	u32 want = min_t(size_t, len, READ_ONCE(r->size));
 	u32 n = min(want, ring_used(r, want));
 
 	if (!(flags & MSG_TRUNC) && copy_ring(r, msg, 0, n))

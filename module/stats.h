@@ -40,6 +40,7 @@
 	X(tcp_bytes_special)	/* urgent, zerocopy, control messages */ \
 	X(tcp_bytes_memory)	/* no memory for a ring */		\
 	X(tcp_bytes_closed)	/* the ring was closed for good */	\
+	X(rings_grown)		/* made twice as large, as they were full again and again */ \
 	X(rings_given_back)	/* empty for socksplice_ring_idle seconds */ \
 	X(rings_capped)		/* not made: a cap of memory.h is reached */ \
 	X(ends_limited)		/* had no ring to send into when they wanted one */ \

@@ -39,6 +39,9 @@
 
 #define SPIN_WAIT	(30 * NSEC_PER_USEC)
 
+/* A ring that was full so often is too small for what is sent, if it may grow. */
+#define GROW_AFTER	8
+
 /* Where bytes go: the ring, or TCP for the reason that is counted. */
 enum route {
 	ROUTE_RING = -1,
@@ -125,6 +128,8 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 			c->ring_retry = (jiffies + HZ) | 1;
 			return ROUTE_MEMORY;
 		}
+	} else if (unlikely(c->ring_full >= GROW_AFTER) && ring_is_empty(c)) {
+		socksplice_chan_grow_ring(sk, c);
 	}
 	if (c->seq != tp->write_seq || c->spilled) {
 		if (!ring_is_empty(c))
@@ -401,6 +406,7 @@ ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
 		}
 		if (n)
 			continue;
+		c->ring_full++;
 		again = timeo && tx_wait_space(sk, c, &timeo);
 		/* The rest belongs to the connection that was, though there may
 		 * be a new one; as sk_stream_wait_memory() has it.

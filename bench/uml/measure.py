@@ -126,9 +126,11 @@ class Uml:
         self.process.wait(30)
 
 
-def set_up(uml, ring_size):
+def set_up(uml, ring_size, ring_max):
     """Connections by loopback and between two containers, plain and paired."""
     uml.do(f"param socksplice ring_size {ring_size}")
+    if ring_max:  # older modules have none
+        uml.do(f"param socksplice ring_max {ring_max}")
     uml.do("param socksplice splice 1")
     uml.do("host / ip link set lo up")
     for ns in ("a", "b"):
@@ -195,7 +197,7 @@ def boot(args, cpus):
     two = cpus[0] != cpus[1]
     say(f"booting for {'two CPUs' if two else 'one CPU'}")
     uml = Uml(args.kernel, args.initrd, two)
-    set_up(uml, args.ring_size)
+    set_up(uml, args.ring_size, args.ring_max)
     for row in table:  # a reader has to have been there before the ring is used
         for way in row["ways"]:
             if way.startswith("paired"):
@@ -240,6 +242,7 @@ def main():
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--msec", type=int, required=True)
     parser.add_argument("--ring-size", type=int, required=True)
+    parser.add_argument("--ring-max", type=int, default=0, help="what rings may grow to")
     parser.add_argument("--only", default="", help="a regular expression over the rows")
     args = parser.parse_args()
     table = []
@@ -248,6 +251,7 @@ def main():
     for cpus in ((0, 0), (0, 1)):
         table += boot(args, cpus)
     json.dump({"machine": machine(), "msec": args.msec, "poll_usec": POLL, "ring_size": args.ring_size,
+               "ring_max": args.ring_max,
                "rows": table}, sys.stdout, indent=1)
 
 

@@ -120,7 +120,8 @@ def report(path):
            f"socksplice {m['commit']}; kernel threads with ordinary sockets, at native speed: compare with no emulated figure, "
            "nor with one of bare metal.",
            f"Medians of {data['msec']} ms samples, all ways of a row in turn; thousands of requests/s, and MB/s for streams. "
-           f"Polling is {data['poll_usec']} us, a pair's rings have {lab.size(data['ring_size'])}.",
+           f"Polling is {data['poll_usec']} us, a pair's rings have {lab.size(data['ring_size'])}"
+           + (f" and grow to {lab.size(data['ring_max'])}." if data.get("ring_max") else "."),
            "TCP ratios are medians of the rounds' ratios, to the better of TCP and TCP_NODELAY. 'by ring' is the least share in any sample.",
            f"A cache line took {statistics.median(c2c):.0f} ns between the CPUs ({min(c2c)} to {max(c2c)}). Others had "
            f"{statistics.mean(others):.1%} of a CPU of ours; {dropped} of {len(rounds)} rounds of a row were disturbed"

@@ -198,6 +198,12 @@ pub struct PolicySet {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub ring: Option<u32>,
 
+    /// Bytes that a ring may grow to, by doubling, if it is full again and again: as
+    /// --ring, and not below it [default: it keeps its size, if --ring is given; else
+    /// the module's]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub ring_max: Option<u32>,
+
     /// Most bytes that the rings of what it pairs hold together, 8K to 1024G; who
     /// finds no room sends by TCP [default: no limit but the module's]
     #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]

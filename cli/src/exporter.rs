@@ -30,7 +30,7 @@ const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 type Labels = Vec<(&'static str, String)>;
 
 /// What is told as it is: the name here, the module's, what it counts.
-const PLAIN: [(&str, &str, &str); 25] = [
+const PLAIN: [(&str, &str, &str); 26] = [
     (
         "enrolled",
         "enrolled",
@@ -77,6 +77,11 @@ const PLAIN: [(&str, &str, &str); 25] = [
         "ends_limited",
         "ends_limited",
         "Ends that had no ring to send into when they wanted one",
+    ),
+    (
+        "rings_grown",
+        "rings_grown",
+        "Rings made twice as large because they were full again and again",
     ),
     (
         "rings_given_back",

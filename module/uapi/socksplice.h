@@ -175,6 +175,10 @@ enum {
  *	a policy; 0 for none, unless @memory_cap is not 0.
  * @memory_cap: the most bytes that the rings of all ends with the same @group may
  *	hold together; what finds no room goes by TCP. 0: no limit.
+ * @ring_max: what the ring may grow to if it is full again and again: as @ring_size.
+ *	Nothing below @ring_size has an effect. 0: it keeps its size; or, if @ring_size is
+ *	0 too, the module's default.
+ * @reserved: must be 0.
  */
 struct socksplice_pair_opts {
 	__u32 ring_size;
@@ -182,6 +186,8 @@ struct socksplice_pair_opts {
 	__u32 flags;
 	__u32 group;
 	__u64 memory_cap;
+	__u32 ring_max;
+	__u32 reserved;
 };
 
 #endif /* _UAPI_SOCKSPLICE_H */

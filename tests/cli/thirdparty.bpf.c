@@ -28,6 +28,8 @@ struct results {
 	int flags;
 	int memory_cap;
 	int ring_size;
+	int ring_max;
+	int reserved;
 	int busy_poll;
 	int size;
 	int proper;
@@ -35,14 +37,16 @@ struct results {
 };
 
 /* Not zero, so that a call that never happened shows. */
-struct results active = { 99, 99, 99, 99, 99, 99, 99, 99 };
-struct results passive = { 99, 99, 99, 99, 99, 99, 99, 99 };
+struct results active = { 99, 99, 99, 99, 99, 99, 99, 99, 99, 99 };
+struct results passive = { 99, 99, 99, 99, 99, 99, 99, 99, 99, 99 };
 
 static void enrol(struct bpf_sock_ops_kern *skops, struct results *r)
 {
 	struct socksplice_pair_opts bad_flags = { .flags = 2 };
 	struct socksplice_pair_opts bad_memory_cap = { .memory_cap = 1 };
 	struct socksplice_pair_opts bad_ring = { .ring_size = 5000 };
+	struct socksplice_pair_opts bad_max = { .ring_max = 2 << 20 };
+	struct socksplice_pair_opts bad_reserved = { .reserved = 1 };
 	struct socksplice_pair_opts bad_poll = {
 		.busy_poll_usec = SOCKSPLICE_BUSY_POLL_MAX + 1,
 	};
@@ -51,6 +55,8 @@ static void enrol(struct bpf_sock_ops_kern *skops, struct results *r)
 	r->flags = bpf_sock_splice_pair(skops, &bad_flags, sizeof(bad_flags));
 	r->memory_cap = bpf_sock_splice_pair(skops, &bad_memory_cap, sizeof(bad_memory_cap));
 	r->ring_size = bpf_sock_splice_pair(skops, &bad_ring, sizeof(bad_ring));
+	r->ring_max = bpf_sock_splice_pair(skops, &bad_max, sizeof(bad_max));
+	r->reserved = bpf_sock_splice_pair(skops, &bad_reserved, sizeof(bad_reserved));
 	r->busy_poll = bpf_sock_splice_pair(skops, &bad_poll, sizeof(bad_poll));
 	r->size = bpf_sock_splice_pair(skops, &opts, sizeof(opts) - 4);
 	r->proper = bpf_sock_splice_pair(skops, &opts, sizeof(opts));

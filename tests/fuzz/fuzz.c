@@ -42,12 +42,29 @@ static int param(const char *name, int value)
 	return was == '1' || was == 'Y';
 }
 
+static void number(const char *name, unsigned int value)
+{
+	char path[128];
+	FILE *f;
+
+	snprintf(path, sizeof(path), PARAM "%s", name);
+	f = fopen(path, "w");
+	if (!f || fprintf(f, "%u", value) < 0 || fclose(f)) {
+		perror(path);
+		exit(2);
+	}
+}
+
+
 static bool run(const struct program *p, bool paired)
 {
 	bool wrong;
 
-	if (!plain_only)
+	if (!plain_only) {
 		param("pairing", paired);
+		/* for every other program rings may grow */
+		number("ring_max", p->seed % 2 ? 1 << 20 : 0);
+	}
 	env.paired = paired && !plain_only;
 	wrong = child_run(play, p, limit_s, true, message, sizeof(message));
 	if (sh->skipped) {
@@ -281,6 +298,7 @@ int main(int argc, char **argv)
 	}
 	ret = test ? self_test(seed) : fuzz(seed, count ?: 500);
 	if (!plain_only) {
+		number("ring_max", 0);
 		param("enroll_all", enrolled);
 		param("pairing", pairing);
 	}

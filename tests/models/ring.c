@@ -108,8 +108,7 @@ static enum step producer(struct thread *t)
 		}
 		if (!S.ring.pages) {
 			AT("ring_set_pages");
-			explore_shared++;
-			ring_set_pages(&S.ring, pages);
+			ring_set_pages(&S.ring, pages, SIZE);
 		}
 		AT("ring_space");
 		t->want = 1 + choose(min(CHUNK, cfg->bytes - t->done));

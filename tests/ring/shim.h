@@ -66,7 +66,7 @@ static inline struct ring *ring_new(u32 size)
 	if (!r)
 		abort();
 	ring_init(r, size);
-	ring_set_pages(r, pages_new(size));
+	ring_set_pages(r, pages_new(size), size);
 	return r;
 }
 

@@ -14,10 +14,13 @@
 #include <stddef.h>
 #include <time.h>
 
+#define MAX_GROWTH	2	/* powers of two */
+
 struct stress {
 	struct ring *r;
 	uint64_t seed;
 	uint64_t deadline;	/* ns; the producer stops then */
+	u32 size;		/* at first, constant */
 	uint64_t sent;		/* producer's; read by others after the join */
 	uint64_t renewed;	/* producer's; times it gave the pages back */
 	uint64_t taken;		/* consumer's */
@@ -48,9 +51,12 @@ static u32 chunk(uint64_t *rng, u32 size)
 	}
 }
 
-/* Waits for the consumer: a producer that only looks may never find the ring empty. */
-static void renew_pages(struct stress *s)
+/* Waits for the consumer: a producer that only looks may never find the ring empty. The new
+ * pages are fewer or more.
+ */
+static void renew_pages(struct stress *s, uint64_t *rng)
 {
+	u32 size = s->size << rnd(rng) % (MAX_GROWTH + 1);
 	void **pages;
 
 	while (ring_len(s->r)) {
@@ -64,7 +70,7 @@ static void renew_pages(struct stress *s)
 		return;
 	}
 	pages_free(pages, s->r->size);
-	ring_set_pages(s->r, pages_new(s->r->size));
+	ring_set_pages(s->r, pages_new(size), size);
 	s->renewed++;
 }
 
@@ -79,7 +85,7 @@ static void *produce(void *arg)
 
 		/* At once for the first time, so that there is one. */
 		if (s->sent && (!s->renewed || rnd(&rng) % 64 == 0)) {
-			renew_pages(s);
+			renew_pages(s, &rng);
 			continue;
 		}
 		while (done < n) {
@@ -127,7 +133,7 @@ static void *consume(void *arg)
 
 	/* Stops at the producer's end, leaving what it then holds unread. */
 	while (!__atomic_load_n(&s->producer_done, __ATOMIC_ACQUIRE) && !READ_ONCE(s->err)) {
-		u32 want = chunk(&rng, s->r->size), used = ring_used(s->r, want);
+		u32 want = chunk(&rng, READ_ONCE(s->r->size)), used = ring_used(s->r, want);
 		u32 n = min(want, used);
 
 		if (!n) {
@@ -154,7 +160,7 @@ static void *watch(void *arg)
 	struct stress *s = arg;
 
 	while (!__atomic_load_n(&s->consumer_done, __ATOMIC_ACQUIRE)) {
-		if (ring_len(s->r) > s->r->size)
+		if (ring_len(s->r) > s->size << MAX_GROWTH)
 			WRITE_ONCE(s->err, "ring_len exceeds the size");
 		sched_yield();
 	}
@@ -168,6 +174,7 @@ static const char *round_run(struct stress *s, u32 size, u32 start, double secon
 
 	memset(&s->deadline, 0, sizeof(*s) - offsetof(struct stress, deadline));
 	s->r = ring_new(size);
+	s->size = size;
 	ring_rebase(s->r, start);
 	s->deadline = now_ns() + seconds * 1e9;
 	pthread_create(&p, NULL, produce, s);

@@ -66,9 +66,36 @@ static int pages_come_off_an_empty_ring_only(void)
 	CHECK(ring_take_pages(r) == pages && !r->pages);
 	CHECK(!ring_take_pages(r));
 	/* the cursors go on from where they were */
-	ring_set_pages(r, pages);
+	ring_set_pages(r, pages, r->size);
 	CHECK(put(r, "yz", 2) == 2 && ring_len(r) == 2);
 	CHECK(get(r, &c, 1) == 1 && c == 'y');
+	ring_free(r);
+	return bad;
+}
+
+/* Larger and smaller, at places where a view of the tail from before would not fit. */
+static int an_empty_ring_takes_another_size(void)
+{
+	static const u32 sizes[] = { 8, 1, 4, 1, 16, 2, 2 };
+	struct ring *r = ring_new(2 * RING_PAGE_SIZE);
+	char in[16 * RING_PAGE_SIZE], out[16 * RING_PAGE_SIZE];
+	int bad = 0;
+
+	for (u32 i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		const u32 before = r->size, size = sizes[i] * RING_PAGE_SIZE;
+
+		for (u32 j = 0; j < size; j++)
+			in[j] = i * 31 + j;
+		/* the producer sees the tail where it is now, the consumer then moves it */
+		CHECK(put(r, in, before - 1) == before - 1);
+		CHECK(get(r, out, before - 1) == before - 1);
+		pages_free(ring_take_pages(r), before);
+		ring_set_pages(r, pages_new(size), size);
+		CHECK(ring_space(r, size + 1) == size && !ring_len(r));
+		CHECK(put(r, in, size) == size && ring_len(r) == size);
+		CHECK(!ring_take_pages(r));
+		CHECK(get(r, out, size) == size && !memcmp(in, out, size));
+	}
 	ring_free(r);
 	return bad;
 }
@@ -294,6 +321,7 @@ static const struct {
 #define T(f) { #f, f }
 	T(empty_ring_holds_nothing),
 	T(pages_come_off_an_empty_ring_only),
+	T(an_empty_ring_takes_another_size),
 	T(cursors_lie_on_lines_of_their_own),
 	T(full_ring_takes_no_more),
 	T(segments_end_at_pages),

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define PIPE_SIZE	(1 << 20)
+#define READ_FLAGS	(MSG_DONTWAIT | MSG_NOSIGNAL)	/* with others nothing is spliced */
 
 static atomic_int *spliced;	/* shared with all that are forked; NULL: nothing is spliced */
 static pid_t first;
@@ -79,7 +80,7 @@ ssize_t __real_read(int fd, void *buf, size_t len);
 
 ssize_t __wrap_recv(int fd, void *buf, size_t len, int flags)
 {
-	if (!spliced || !len || (flags & ~MSG_DONTWAIT) || !is_tcp(fd))
+	if (!spliced || !len || (flags & ~READ_FLAGS) || !is_tcp(fd))
 		return __real_recv(fd, buf, len, flags);
 	return by_splice(fd, &(struct iovec){ buf, len }, 1, len, flags & MSG_DONTWAIT);
 }
@@ -90,7 +91,7 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *msg, int flags)
 
 	for (size_t i = 0; i < msg->msg_iovlen; i++)
 		len += msg->msg_iov[i].iov_len;
-	if (!spliced || !len || msg->msg_control || (flags & ~MSG_DONTWAIT) || !is_tcp(fd))
+	if (!spliced || !len || msg->msg_control || (flags & ~READ_FLAGS) || !is_tcp(fd))
 		return __real_recvmsg(fd, msg, flags);
 	msg->msg_flags = 0;
 	return by_splice(fd, msg->msg_iov, msg->msg_iovlen, len, flags & MSG_DONTWAIT);

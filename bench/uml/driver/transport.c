@@ -85,7 +85,7 @@ static struct bare_ring *bare_new(u32 size)
 			return NULL;
 	}
 	ring_init(&b->ring, size);
-	ring_set_pages(&b->ring, pages);
+	ring_set_pages(&b->ring, pages, size);
 	init_waitqueue_head(&b->readers);
 	init_waitqueue_head(&b->writers);
 	return b;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::port::PortRange;
 
 /// The version of the bytes; those of another one are not understood.
-const LAYOUT: u32 = 3;
+const LAYOUT: u32 = 4;
 /// How many policies there can be.
 pub const MAX: usize = 32;
 /// How many port ranges and networks each of them can list.
@@ -24,7 +24,7 @@ pub const CGROUPS: usize = 4096;
 
 const NAME: usize = 32;
 const CIDR_WORDS: usize = 9;
-const HEAD_WORDS: usize = NAME / 4 + 10;
+const HEAD_WORDS: usize = NAME / 4 + 11;
 const POLICY_WORDS: usize = HEAD_WORDS + PORTS + CIDRS * CIDR_WORDS;
 const POLICIES_AT: usize = 2;
 pub const SIZE: usize = 4 * (POLICIES_AT + MAX * POLICY_WORDS);
@@ -76,6 +76,8 @@ pub struct Policy {
     pub busy_poll: Option<u32>,
     /// None: the module's default.
     pub ring: Option<u32>,
+    /// What a ring may grow to. None: it keeps its size, or does as the module says.
+    pub ring_max: Option<u32>,
     /// Bytes that the rings of what it pairs may hold. None: no limit.
     pub memory_cap: Option<u64>,
     pub on_capture: OnCapture,
@@ -113,6 +115,7 @@ impl Policy {
             loopback_only: false,
             busy_poll: None,
             ring: None,
+            ring_max: None,
             memory_cap: None,
             on_capture: OnCapture::Keep,
         }
@@ -133,6 +136,7 @@ impl Policy {
             cap as u32,
             (cap >> 32) as u32,
             (self.on_capture == OnCapture::Unpair).into(),
+            self.ring_max.unwrap_or(0),
             self.ports.len() as u32,
             self.cidrs.len() as u32,
         ];
@@ -181,8 +185,9 @@ impl Policy {
                 0 => OnCapture::Keep,
                 _ => OnCapture::Unpair,
             },
-            ports: (0..PORTS.min(head(8) as usize)).map(port).collect(),
-            cidrs: (0..CIDRS.min(head(9) as usize)).map(cidr).collect(),
+            ring_max: optional(head(8)),
+            ports: (0..PORTS.min(head(9) as usize)).map(port).collect(),
+            cidrs: (0..CIDRS.min(head(10) as usize)).map(cidr).collect(),
         })
     }
 }
@@ -202,6 +207,12 @@ pub fn check(policies: &[Policy]) -> Result<()> {
         let neighbours = |e: Error| e.remedy("join neighbouring ones");
         too_many(policy.ports.len(), PORTS, "port ranges").map_err(neighbours)?;
         too_many(policy.cidrs.len(), CIDRS, "networks").map_err(neighbours)?;
+        if policy.ring_max.is_some_and(|max| policy.ring > Some(max)) {
+            return Err(Error::usage(format!(
+                "policy {}: its ring-max is below its ring",
+                policy.name
+            )));
+        }
     }
     too_many(masks(policies).len(), CGROUPS, "cgroups")
         .map_err(|e| e.remedy("name those above them"))
@@ -288,6 +299,7 @@ mod tests {
             loopback_only: true,
             busy_poll: Some(50),
             ring: Some(65536),
+            ring_max: Some(1 << 20),
             memory_cap: Some((7 << 32) + 5),
             ..named("full")
         };

@@ -80,6 +80,7 @@ struct Entry {
     on_capture: OnCapture,
     busy_poll: Option<Text<BusyPoll>>,
     ring: Option<Text<Ring>>,
+    ring_max: Option<Text<Ring>>,
     memory_cap: Option<Text<PolicyCap>>,
 }
 
@@ -231,6 +232,7 @@ impl Source {
                 loopback_only: entry.loopback_only,
                 busy_poll: entry.busy_poll.map(|t| t.0.0).filter(|usec| *usec != 0),
                 ring: entry.ring.map(|t| t.0.0),
+                ring_max: entry.ring_max.map(|t| t.0.0),
                 memory_cap: entry.memory_cap.map(|t| t.0.0),
                 on_capture: entry.on_capture,
             });
@@ -289,6 +291,9 @@ pub fn render(policies: &[Policy], features: Features, paths: &Paths) -> String 
         if let Some(bytes) = policy.ring {
             text += &format!("ring = {}\n", quoted(size::format(bytes.into())));
         }
+        if let Some(bytes) = policy.ring_max {
+            text += &format!("ring-max = {}\n", quoted(size::format(bytes.into())));
+        }
         if let Some(bytes) = policy.memory_cap {
             text += &format!("memory-cap = {}\n", quoted(size::format(bytes)));
         }
@@ -321,7 +326,7 @@ mod tests {
         let text = "[features]\npairing = true\nsplice = false\nmemory-cap = \"off\"\n\n\
             [[policy]]\nname = \"first\"\npair = false\ncgroups = []\nports = [80, \"8000-8999\"]\n\n\
             [[policy]]\nname = \"second\"\ncgroups = []\ncidrs = [\"10.0.0.0/8\", \"fd00::/8\"]\n\
-            loopback-only = true\nbusy-poll = 50\nring = \"128K\"\nmemory-cap = \"10G\"\non-capture = \"unpair\"\n";
+            loopback-only = true\nbusy-poll = 50\nring = \"128K\"\nring-max = \"1M\"\nmemory-cap = \"10G\"\non-capture = \"unpair\"\n";
         let (policies, features) = parse(text).unwrap();
         assert_eq!(policies.len(), 2);
         assert!(!policies[0].pair && policies[1].pair);
@@ -377,6 +382,7 @@ mod tests {
             (policy("cidrs = [\"10.1.2.3/8\"]"), 4, "10.0.0.0/8"),
             (policy("ring = \"3K\""), 4, "power of two"),
             (policy("ring = 5000"), 4, "power of two"),
+            (policy("ring-max = \"3M\""), 4, "power of two"),
             (policy("memory-cap = 100"), 4, "8K"),
             (policy("busy-poll = 1001"), 4, "0 to 1000"),
             (policy("busy-poll = -1"), 4, "0 to 1000"),

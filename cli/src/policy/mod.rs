@@ -42,6 +42,7 @@ pub fn set(arguments: PolicySet) -> Result<Answer> {
         loopback_only: arguments.loopback_only,
         busy_poll: arguments.busy_poll.filter(|usec| *usec != 0),
         ring: arguments.ring,
+        ring_max: arguments.ring_max,
         memory_cap: arguments.memory_cap,
         on_capture: arguments.on_capture,
         ..Policy::new(name)
@@ -229,6 +230,7 @@ fn to_text(policy: &Policy, paths: &Paths) -> String {
          loopback-only: {}\n\
          busy-poll:     {}\n\
          ring:          {}\n\
+         ring-max:      {}\n\
          memory-cap:    {}\n\
          on-capture:    {}\n",
         policy.name,
@@ -244,6 +246,11 @@ fn to_text(policy: &Policy, paths: &Paths) -> String {
         match policy.ring {
             Some(bytes) => size::format(bytes.into()),
             None => "the module's default".into(),
+        },
+        match (policy.ring_max, policy.ring) {
+            (Some(bytes), _) => size::format(bytes.into()),
+            (None, Some(_)) => "none".into(),
+            (None, None) => "the module's default".into(),
         },
         match policy.memory_cap {
             Some(bytes) => size::format(bytes),
@@ -276,6 +283,7 @@ fn to_json(policies: &[Policy], paths: &Paths) -> Value {
             "loopback_only": policy.loopback_only,
             "busy_poll_usec": policy.busy_poll,
             "ring_size": policy.ring,
+            "ring_max": policy.ring_max,
             "memory_cap": policy.memory_cap,
             "on_capture": policy.on_capture,
         })
