@@ -433,8 +433,10 @@ void socksplice_chan_grow_ring(const struct sock *sk, struct socksplice_chan *c)
 	if (size > c->memory.ring_max || ring_len(&c->ring))
 		return;
 	pages = pages_alloc(sk, c, size, &reason);
-	if (!pages)
+	if (!pages) {
+		c->ring_retry = (jiffies + HZ) | 1;
 		return;
+	}
 	/* It has pages, and stays empty: who sends has the lock. */
 	old = ring_take_pages(&c->ring);
 	set_ring(c, pages, size);

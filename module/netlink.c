@@ -97,7 +97,8 @@ static int status_set(struct sk_buff *skb, struct genl_info *info)
 		NL_SET_ERR_MSG(info->extack, "nothing to set");
 		return -EINVAL;
 	}
-	if (splice && nla_get_u8(splice) && socksplice_psock_status()) {
+	if (splice && nla_get_u8(splice) && socksplice_psock_status() &&
+	    !socksplice_psock_enabled()) {
 		NL_SET_ERR_MSG(info->extack, "splice(2) is not hooked");
 		return -EOPNOTSUPP;
 	}

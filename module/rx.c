@@ -382,25 +382,26 @@ static bool rx_spin(struct sock *sk, struct socksplice_chan *c, u32 pos)
 {
 #ifdef CONFIG_NET_RX_BUSY_POLL
 	u64 budget = (u64)READ_ONCE(sk->sk_ll_usec) * NSEC_PER_USEC;
-	u64 start, now;
+	s64 spun = 0;	/* less than nothing, perhaps, on another CPU */
 	bool hit;
+	u64 start;
 
 	if (!budget)
 		return false;
 	release_sock(sk);
 	budget = min_t(u64, budget, SOCKSPLICE_BUSY_POLL_MAX * NSEC_PER_USEC);
 	start = local_clock();
-	now = start;
 	for (;;) {
 		hit = rx_more(sk, c, pos);
-		if (hit || now - start >= budget || !single_task_running() ||
+		if (hit || spun >= (s64)budget || !single_task_running() ||
 		    need_resched() || signal_pending(current))
 			break;
 		cpu_relax();
-		now = local_clock();
+		spun = local_clock() - start;
 	}
 	lock_sock(sk);
-	socksplice_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, now - start);
+	if (spun > 0)
+		socksplice_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, spun);
 	if (hit)
 		socksplice_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);
 	return hit;

@@ -85,6 +85,12 @@ static bool reader_is_ours(const struct socksplice_chan *peer)
 	return ours;
 }
 
+/* An allocation has failed less than a second ago. */
+static bool ring_must_wait(const struct socksplice_chan *c)
+{
+	return c->ring_retry && time_before(jiffies, c->ring_retry);
+}
+
 static bool ring_is_empty(const struct socksplice_chan *c)
 {
 	return !ring_len(&c->ring);
@@ -122,13 +128,14 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 		return ROUTE_CLOSED;
 	}
 	if (!c->ring.pages) {
-		if (c->ring_retry && time_before(jiffies, c->ring_retry))
+		if (ring_must_wait(c))
 			return ROUTE_MEMORY;
 		if (!socksplice_chan_alloc_ring(sk, c)) {
 			c->ring_retry = (jiffies + HZ) | 1;
 			return ROUTE_MEMORY;
 		}
-	} else if (unlikely(c->ring_full >= GROW_AFTER) && ring_is_empty(c)) {
+	} else if (unlikely(c->ring_full >= GROW_AFTER) && ring_is_empty(c) &&
+		   !ring_must_wait(c)) {
 		socksplice_chan_grow_ring(sk, c);
 	}
 	if (c->seq != tp->write_seq || c->spilled) {
@@ -211,7 +218,7 @@ static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msgh
 static bool tx_space_or_end(struct sock *sk, struct socksplice_chan *c,
 			    struct socksplice_chan *peer)
 {
-	return ring_len(&c->ring) <= c->ring.size / 2 || READ_ONCE(sk->sk_err) ||
+	return ring_len(&c->ring) <= READ_ONCE(c->ring.size) / 2 || READ_ONCE(sk->sk_err) ||
 	       (READ_ONCE(sk->sk_shutdown) & SEND_SHUTDOWN) ||
 	       test_bit(CHAN_RX_CLOSED, &peer->flags) ||
 	       test_bit(CHAN_TX_CLOSED, &c->flags);

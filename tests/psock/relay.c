@@ -345,8 +345,8 @@ static uint64_t whole(struct relay *r, int n, size_t len)
 	return bytes;
 }
 
-/* Without the module, and with the feature off, some of it must be lost: splice(2) says end of file where
- * bytes are left. The relay stands still until all of it is there.
+/* Without the module, and with the feature off, some of it must be lost: splice(2) says
+ * end of file where bytes are left. The relay stands still until all of it is there.
  */
 static void loss(struct relay *r, size_t len)
 {

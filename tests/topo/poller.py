@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""poller.py USEC: a reader with SO_BUSY_POLL. Prints "reads" when it is about to read
-what comes only after a line on standard input.
+"""poller.py USEC COUNT: a reader with SO_BUSY_POLL, to whom each byte is sent when he
+sleeps.
 """
 import socket
 import sys
@@ -15,9 +15,17 @@ for _ in range(2):  # the first bytes arm the ring
     client.sendall(b"x")
     server.recv(1)
 server.setsockopt(socket.SOL_SOCKET, SO_BUSY_POLL, int(sys.argv[1]))
-reader = threading.Thread(target=server.recv, args=(1,))
-reader.start()
-print("reads", flush=True)
-sys.stdin.readline()
-client.sendall(b"x")
-reader.join()
+
+
+def sleeps(thread):
+    with open(f"/proc/self/task/{thread.native_id}/stat", encoding="ascii") as f:
+        return f.read().rsplit(")", 1)[1].split()[0] == "S"
+
+
+for _ in range(int(sys.argv[2])):
+    reader = threading.Thread(target=server.recv, args=(1,))
+    reader.start()
+    while not sleeps(reader):
+        pass
+    client.sendall(b"x")
+    reader.join()

@@ -20,8 +20,10 @@ static struct ftrace_ops occupy_ops = {
 
 static int __init occupy_init(void)
 {
-	int err = ftrace_set_filter_ip(&occupy_ops, (unsigned long)inet_stream_ops.splice_read, 0, 0);
+	unsigned long addr = (unsigned long)inet_stream_ops.splice_read;
+	int err;
 
+	err = ftrace_set_filter_ip(&occupy_ops, addr, 0, 0);
 	if (!err)
 		err = register_ftrace_function(&occupy_ops);
 	if (err)
