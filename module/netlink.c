@@ -55,6 +55,7 @@ static int status_fill(struct sk_buff *skb, const struct genl_info *info)
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SHADOW, READ_ONCE(socksplice_shadow)) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_ENROLL_ALL, socksplice_policy_enrolls_all()) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SPLICE, socksplice_psock_enabled()) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SPLICE_NATIVE, socksplice_psock_is_native()) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SO_SPLICE,
 		       READ_ONCE(socksplice_sosplice_enabled)) ||
 	    nla_put_s32(skb, SOCKSPLICE_A_STATUS_LITERAL, socksplice_literal_status()) ||

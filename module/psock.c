@@ -93,6 +93,11 @@ struct psock_read {
 	size_t copy;			/* bytes by copy, whole call */
 };
 
+bool socksplice_psock_is_native(void)
+{
+	return COMPAT_NATIVE_PSOCK_SPLICE;
+}
+
 int socksplice_psock_status(void)
 {
 	return COMPAT_NATIVE_PSOCK_SPLICE ? 0 : socksplice_hook_status();
@@ -355,8 +360,9 @@ static int psock_move_piece(struct psock_read *rd, struct sk_msg *msg, struct sc
 }
 
 /* An empty message that is the FIN. It stays where it is, as for read(2): every
- * later call finds the end of file again. The FIN's sequence number is counted
- * once, and only for this connection's own.
+ * later call finds the end of file again (where read(2) says EFAULT, if another
+ * connection's FIN was redirected to a socket that has no verdict program). The
+ * FIN's sequence number is counted once, and only for this connection's own.
  */
 static bool psock_at_fin(struct psock_read *rd, const struct sk_msg *msg)
 {

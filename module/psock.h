@@ -12,6 +12,9 @@ struct pipe_inode_info;
 struct sock;
 struct socket;
 
+/* Whether the kernel serves splice(2) on sockmap sockets itself: nothing of ours does then. */
+bool socksplice_psock_is_native(void);
+
 /* Why splice(2) on sockmap sockets cannot be served: without the hook, its error. */
 int socksplice_psock_status(void);
 

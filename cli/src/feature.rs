@@ -48,6 +48,14 @@ fn hook(error: &Option<io::Error>) -> String {
     }
 }
 
+fn splice(status: &Status) -> &'static str {
+    if status.splice_native {
+        "by the kernel itself"
+    } else {
+        on_off(status.splice)
+    }
+}
+
 fn answer(status: &Status) -> Answer {
     let literal_error = (status.literal < 0).then(|| io::Error::from_raw_os_error(-status.literal));
     let literal = match status.literal {
@@ -69,7 +77,7 @@ fn answer(status: &Status) -> Answer {
          sol_socket:  {literal}\n",
         status.version,
         on_off(status.pairing),
-        on_off(status.splice),
+        splice(status),
         on_off(status.so_splice),
         on_off(status.shadow),
         on_off(status.enroll_all),
@@ -85,6 +93,7 @@ fn answer(status: &Status) -> Answer {
             "version": status.version,
             "pairing": status.pairing,
             "splice": status.splice,
+            "splice_native": status.splice_native,
             "so_splice": status.so_splice,
             "shadow": status.shadow,
             "enroll_all": status.enroll_all,
@@ -120,6 +129,7 @@ mod tests {
             shadow: false,
             enroll_all: false,
             splice: false,
+            splice_native: false,
             so_splice: true,
             literal: -16,
             ring_size: 65536,

@@ -46,6 +46,8 @@ pub struct Status {
     pub shadow: bool,
     pub enroll_all: bool,
     pub splice: bool,
+    /// The kernel serves splice(2) on sockmap sockets itself.
+    pub splice_native: bool,
     pub so_splice: bool,
     /// As SOCKSPLICE_A_STATUS_LITERAL has it.
     pub literal: i32,
@@ -68,6 +70,7 @@ impl Status {
             shadow: a.flag(A_STATUS_SHADOW),
             enroll_all: a.flag(A_STATUS_ENROLL_ALL),
             splice: a.flag(A_STATUS_SPLICE),
+            splice_native: a.flag(A_STATUS_SPLICE_NATIVE),
             so_splice: a.flag(A_STATUS_SO_SPLICE),
             literal: a.number(A_STATUS_LITERAL) as u32 as i32,
             ring_size: a.number(A_STATUS_RING_SIZE) as u32,

@@ -148,6 +148,9 @@ enum {
 	SOCKSPLICE_A_SPLICE_AGE_MS,	/* u64: since setsockopt() */
 	SOCKSPLICE_A_END_GROUP,		/* u32: as it was enrolled, 0 if none */
 	SOCKSPLICE_A_STATUS_MEMORY_CAP,	/* u64: most bytes that all rings may hold, 0: no limit */
+	SOCKSPLICE_A_STATUS_SPLICE_NATIVE,	/* u8: 1 = the kernel serves splice(2) on sockmap
+						 * sockets itself; STATUS_SPLICE stays 0
+						 */
 
 	__SOCKSPLICE_A_MAX,
 };

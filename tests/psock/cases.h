@@ -35,6 +35,8 @@
 	X(parser_gives_up) \
 	X(queued_before) \
 	X(fin_positions) \
+	X(fin_in_record) \
+	X(fin_redirected) \
 	X(reset_asleep) \
 	X(unmap_again) \
 	X(unmap_flowing) \

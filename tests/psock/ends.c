@@ -99,10 +99,23 @@ void case_own_queue(void)
 	}
 }
 
-/* What three calls say after a parser has failed, the last two behind the FIN. A recv(2)
- * on a socket in a map says EAGAIN when something else than bytes woke it, and may do so
- * for ever.
+/* What one call says: bytes, or minus the error. A recv(2) on a socket in a map says
+ * EAGAIN when something else than bytes woke it, and may do so for ever.
  */
+static int take(const struct flow *f, bool by_splice, int pipe)
+{
+	int tries = 3;
+	char buf[4096];
+	ssize_t n;
+
+	do {
+		n = by_splice ? splice(f->rd, NULL, pipe, NULL, sizeof(buf), 0) :
+				recv(f->rd, buf, sizeof(buf), 0);
+	} while (n < 0 && errno == EAGAIN && !by_splice && tries--);
+	return n < 0 ? -errno : n;
+}
+
+/* After a parser has failed, the last two behind the FIN. */
 static void give_up(int results[3], bool by_splice)
 {
 	struct flow f;
@@ -115,15 +128,7 @@ static void give_up(int results[3], bool by_splice)
 	flow_parse(&f, -EPROTO);
 	send_stream(f.wr, 1000, 1000);
 	for (int i = 0; i < 3; i++) {
-		char buf[4096];
-		int tries = 3;
-		ssize_t n;
-
-		do {
-			n = by_splice ? splice(f.rd, NULL, p[1], NULL, 4096, 0) :
-					recv(f.rd, buf, sizeof(buf), 0);
-		} while (n < 0 && errno == EAGAIN && !by_splice && tries--);
-		results[i] = n < 0 ? -errno : n;
+		results[i] = take(&f, by_splice, p[1]);
 		if (!i)
 			shutdown(f.wr, SHUT_WR);
 	}
@@ -201,6 +206,87 @@ void case_fin_positions(void)
 				      kind_names[k]);
 				flow_close(&f);
 			}
+		}
+	}
+}
+
+/* A record and a half, and the FIN, by the reader's own connection or by another one. */
+static void end_in_record(enum kind kind, int results[3], bool by_splice)
+{
+	struct flow f;
+	int p[2];
+
+	flow_open(&f, kind, AF_INET);
+	make_pipe(p, 0);
+	set_timeo(f.rd, 10000);
+	send_stream(f.wr, 0, 1500);
+	shutdown(f.wr, SHUT_WR);
+	results[0] = take(&f, by_splice, p[1]);
+	if (!flow_own(&f))
+		set_nonblock(f.rd);
+	for (int i = 1; i < 3; i++)
+		results[i] = take(&f, by_splice, p[1]);
+	flow_close(&f);
+	close(p[0]);
+	close(p[1]);
+}
+
+void case_fin_in_record(void)
+{
+	static const enum kind kinds[] = { KIND_STRP, KIND_STRP_REDIR };
+
+	for (int k = 0; k < 2; k++) {
+		int by_read[3], by_splice[3];
+
+		end_in_record(kinds[k], by_read, false);
+		end_in_record(kinds[k], by_splice, true);
+		for (int i = 0; i < 3; i++)
+			check(by_splice[i] == by_read[i], "%s, call %d: splice(2) %d, read(2) %d",
+			      kind_names[kinds[k]], i, by_splice[i], by_read[i]);
+		check(by_splice[0] == 1000, "%s: %d", kind_names[kinds[k]], by_splice[0]);
+	}
+}
+
+/* Bytes and the FIN of another connection, and then bytes by the reader's own. The FIN's
+ * message stays where it is: the end, for good, to a reader that has a verdict program.
+ * To one that has none the kernel's read(2) says EFAULT, for good, and splice(2) the end.
+ */
+static void end_elsewhere(enum kind kind, int results[4], bool by_splice)
+{
+	struct flow f;
+	int p[2];
+
+	flow_open(&f, kind, AF_INET);
+	flow_redirect_fin(&f);
+	make_pipe(p, 0);
+	set_timeo(f.rd, 10000);
+	send_stream(f.wr, 0, 1000);
+	results[0] = take(&f, by_splice, p[1]);
+	shutdown(f.wr, SHUT_WR);
+	for (int i = 1; i < 3; i++)
+		results[i] = take(&f, by_splice, p[1]);
+	send_stream(f.peer, BACK, 500);
+	results[3] = take(&f, by_splice, p[1]);
+	flow_close(&f);
+	close(p[0]);
+	close(p[1]);
+}
+
+void case_fin_redirected(void)
+{
+	static const enum kind kinds[] = { KIND_REDIR, KIND_REDIR_BASE };
+
+	for (int k = 0; k < 2; k++) {
+		int by_read[4], by_splice[4];
+
+		end_elsewhere(kinds[k], by_read, false);
+		end_elsewhere(kinds[k], by_splice, true);
+		for (int i = 0; i < 4; i++) {
+			check(by_splice[i] == by_read[i] || (k && by_read[i] == -EFAULT),
+			      "%s, call %d: splice(2) %d, read(2) %d", kind_names[kinds[k]], i,
+			      by_splice[i], by_read[i]);
+			check(by_splice[i] == (i ? 0 : 1000), "%s, call %d: %d",
+			      kind_names[kinds[k]], i, by_splice[i]);
 		}
 	}
 }

@@ -258,6 +258,11 @@ void flow_parse(struct flow *f, int32_t record)
 	rule(f, f->rd, (struct rule){ .action = RULE_PASS, .record = record });
 }
 
+void flow_redirect_fin(struct flow *f)
+{
+	rule(f, f->via, (struct rule){ .action = RULE_TO_DST, .flags = BPF_F_INGRESS, .fin = 1 });
+}
+
 void flow_close(struct flow *f)
 {
 	close(f->rd);

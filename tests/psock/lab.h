@@ -62,6 +62,8 @@ void own_open(struct flow *f, int family);
  * fails with that error.
  */
 void flow_parse(struct flow *f, int32_t record);
+/* From now on a redirected flow's verdict redirects the FIN as well. */
+void flow_redirect_fin(struct flow *f);
 /* For processes that fork others which open flows: finds out what the kernel can do,
  * which each of them would find out again.
  */

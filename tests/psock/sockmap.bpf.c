@@ -45,8 +45,8 @@ int verdict(struct __sk_buff *skb)
 
 	if (!r)
 		return SK_PASS;
-	/* The end of a stream is its own socket's affair. */
-	if (!skb->len)
+	/* The end of a stream is its own socket's affair, mostly. */
+	if (!skb->len && !r->fin)
 		return SK_PASS;
 	if (r->pull)
 		bpf_skb_pull_data(skb, skb->len);

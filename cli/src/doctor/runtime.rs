@@ -135,6 +135,7 @@ mod tests {
             shadow: false,
             enroll_all: false,
             splice: true,
+            splice_native: false,
             literal: 1,
             so_splice: true,
             ring_size: 65536,
