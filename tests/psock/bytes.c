@@ -143,7 +143,7 @@ void case_mixed_queues(void)
 void case_read_and_splice(void)
 {
 	for (enum kind k = 0; k < KIND_MAX; k++) {
-		const size_t len = amount(500000);
+		const size_t len = amount(512000);	/* whole records */
 		char buf[8192];
 		uint64_t pos = 0;
 		struct writer w;
