@@ -10,8 +10,8 @@
  * which never exceeds size, a power of two.
  *
  * Who may call what:
- *   producer	ring_set_pages, ring_take_pages, ring_space, ring_write_seg,
- *		ring_publish, ring_sent_seg, ring_retract
+ *   producer	ring_set_pages, ring_take_pages, ring_rewind, ring_space,
+ *		ring_write_seg, ring_publish, ring_sent_seg, ring_retract
  *   consumer	ring_used, ring_read_seg, ring_consume
  *   anybody	ring_len (a snapshot, stale when it returns)
  * There is one producer and one consumer at a time; making that so is the
@@ -41,16 +41,18 @@
 #define RING_PAGE_SIZE	(1U << RING_PAGE_SHIFT)
 
 struct ring {
-	/* The producer sets these two while the ring is empty: see ring_take_pages. The
-	 * consumer may look at size at any time, as a bound; with a byte to read it finds
-	 * both as they were when that was published (A).
+	/* The producer sets these three while the ring is empty: see ring_take_pages and
+	 * ring_rewind. The consumer may look at size at any time, as a bound; with a byte to
+	 * read it finds all as they were when that was published (A).
 	 */
 	u32 size;
+	u32 start;		/* a cursor at which the first page begins */
 	void **pages;		/* size / RING_PAGE_SIZE of them, or NULL */
 
 	/* Written by the producer only. */
 	u32 head ____cacheline_aligned;
 	u32 tail_cache;		/* the producer's last view of tail */
+	u32 rewind_at;		/* where head has to be for the next look at tail to rewind */
 
 	/* Written by the consumer only. */
 	u32 tail ____cacheline_aligned;
@@ -60,8 +62,10 @@ struct ring {
 static inline void ring_init(struct ring *r, u32 size)
 {
 	r->size = size;
+	r->start = 0;
 	r->pages = NULL;
 	r->head = 0;
+	r->rewind_at = 0;
 	r->tail = 0;
 	r->tail_cache = 0;
 	r->head_cache = 0;
@@ -90,6 +94,20 @@ static inline void **ring_take_pages(struct ring *r)
 	r->tail_cache = r->head;	/* an older one may not fit the next size */
 	r->pages = NULL;
 	return pages;
+}
+
+/* Lets an empty ring go on at its first page. Messages that are read one by one then pass
+ * through a few pages, which stay in the caches, and not through all of them in turn.
+ * Looks at the consumer's line only once in so many bytes. The consumer has read its last
+ * byte before it moved tail there (B).
+ */
+static inline void ring_rewind(struct ring *r)
+{
+	if ((s32)(r->head - r->rewind_at) < 0)
+		return;
+	r->rewind_at = r->head + 2 * RING_PAGE_SIZE;
+	if (smp_load_acquire(&r->tail) == r->head)	/* (B) */
+		r->start = r->head;
 }
 
 /* Bytes the producer may write now. Looks at the consumer's line only when
@@ -133,7 +151,7 @@ static inline void *ring_seg(const struct ring *r, u32 pos, u32 *len)
 {
 	u32 off;
 
-	pos &= r->size - 1;
+	pos = (pos - r->start) & (r->size - 1);
 	off = pos & (RING_PAGE_SIZE - 1);
 	*len = RING_PAGE_SIZE - off;
 	return (char *)r->pages[pos >> RING_PAGE_SHIFT] + off;

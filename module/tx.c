@@ -167,10 +167,11 @@ static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msgh
 	struct socksplice_chan *peer = socksplice_chan_peer(c);
 	/* In quarters, so that a reader that is awake copies while we do. */
 	size_t want = min_t(size_t, msg_data_left(msg), c->ring.size / 4);
-	u32 n = min_t(u32, want, ring_space(&c->ring, want));
 	struct capture_slot slot;
-	u32 done = 0;
+	u32 done = 0, n;
 
+	ring_rewind(&c->ring);
+	n = min_t(u32, want, ring_space(&c->ring, want));
 	while (done < n) {
 		u32 seg, got;
 		void *p = ring_write_seg(&c->ring, done, &seg);

@@ -13,6 +13,7 @@
 #include "explore.h"
 
 typedef uint32_t u32;
+typedef int32_t s32;
 typedef uint16_t u16;
 typedef uint8_t u8;
 
@@ -36,6 +37,7 @@ enum mutation {
 	CONSUME_BEFORE_READ,
 	SPACE_IGNORES_TAIL,
 	PAGES_TAKEN_WITH_BYTES,
+	REWIND_WITH_BYTES,
 	WATCH_HEAD_FIRST,
 	RETRACT_WHILE_READING,
 	CLOSED_BEFORE_PUBLISH,
@@ -60,6 +62,7 @@ static const struct scenario {
 	{ MUTATION("space_ignores_tail"), 6, 0, false, false, SPACE_IGNORES_TAIL, "the ring holds" },
 	{ MUTATION("pages_taken_with_bytes"), 4, 0, true, false, PAGES_TAKEN_WITH_BYTES,
 	  "without pages" },
+	{ MUTATION("rewind_with_bytes"), 6, 0, false, false, REWIND_WITH_BYTES, "is read as" },
 	{ MUTATION("watch_head_first"), 4, 1, false, false, WATCH_HEAD_FIRST, "has passed its head" },
 	{ MUTATION("retract_while_reading"), 4, 0, false, true, RETRACT_WHILE_READING, "the ring holds" },
 	{ MUTATION("closed_before_publish"), 4, 0, false, true, CLOSED_BEFORE_PUBLISH, "left behind" },
@@ -110,6 +113,11 @@ static enum step producer(struct thread *t)
 			AT("ring_set_pages");
 			ring_set_pages(&S.ring, pages, SIZE);
 		}
+		AT("ring_rewind");
+		if (cfg->mutation == REWIND_WITH_BYTES)
+			S.ring.start = S.ring.head;
+		else
+			ring_rewind(&S.ring);
 		AT("ring_space");
 		t->want = 1 + choose(min(CHUNK, cfg->bytes - t->done));
 		t->n = min((u32)t->want, ring_space(&S.ring, t->want));

@@ -20,8 +20,10 @@ struct model {
 static const char *step_write(struct model *m)
 {
 	u32 want = rnd(&m->rng) % (m->r->size + 2);
-	u32 space = ring_space(m->r, want), n, done = 0, len;
+	u32 space, n, done = 0, len;
 
+	ring_rewind(m->r);
+	space = ring_space(m->r, want);
 	if (space > m->r->size - m->len)
 		return "ring_space promises more than is free";
 	if (space < want && space != m->r->size - m->len)

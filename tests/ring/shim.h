@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 typedef uint32_t u32;
+typedef int32_t s32;
 
 #define ____cacheline_aligned	__attribute__((aligned(64)))
 #define smp_load_acquire(p)	__atomic_load_n(p, __ATOMIC_ACQUIRE)
@@ -79,7 +80,7 @@ static inline void ring_free(struct ring *r)
 /* Starts the cursors at @pos, to bring the wrap of 2^32 near. */
 static inline void ring_rebase(struct ring *r, u32 pos)
 {
-	r->head = r->tail = r->head_cache = r->tail_cache = pos;
+	r->head = r->tail = r->head_cache = r->tail_cache = r->rewind_at = pos;
 }
 
 static inline uint64_t rnd(uint64_t *s)

@@ -80,8 +80,10 @@ static void *produce(void *arg)
 	uint64_t rng = s->seed | 1;
 
 	while (!READ_ONCE(s->err) && now_ns() < s->deadline) {
-		u32 want = chunk(&rng, s->r->size), done = 0, len;
-		u32 n = min(want, ring_space(s->r, want));
+		u32 want = chunk(&rng, s->r->size), done = 0, len, n;
+
+		ring_rewind(s->r);
+		n = min(want, ring_space(s->r, want));
 
 		/* At once for the first time, so that there is one. */
 		if (s->sent && (!s->renewed || rnd(&rng) % 64 == 0)) {

@@ -100,6 +100,49 @@ static int an_empty_ring_takes_another_size(void)
 	return bad;
 }
 
+/* Where the next byte is written, counted from the first page's first. */
+static u32 place(const struct ring *r)
+{
+	u32 len;
+	char *p = ring_write_seg(r, 0, &len);
+
+	for (u32 i = 0; i < r->size / RING_PAGE_SIZE; i++)
+		if (p >= (char *)r->pages[i] && p < (char *)r->pages[i] + RING_PAGE_SIZE)
+			return i * RING_PAGE_SIZE + (p - (char *)r->pages[i]);
+	return -1;
+}
+
+static int an_empty_ring_begins_anew(void)
+{
+	struct ring *r = ring_new(8 * RING_PAGE_SIZE);
+	char in[3 * RING_PAGE_SIZE], out[3 * RING_PAGE_SIZE];
+	int bad = 0;
+
+	for (u32 i = 0; i < sizeof(in); i++)
+		in[i] = i * 7;
+	ring_rewind(r);
+	for (u32 i = 0; i < 20; i++) {
+		const u32 n = RING_PAGE_SIZE - 1;
+
+		ring_rewind(r);
+		CHECK(place(r) < 3 * RING_PAGE_SIZE);
+		CHECK(put(r, in, n) == n);
+		CHECK(get(r, out, n) == n && !memcmp(in, out, n));
+	}
+	/* not with a byte in it, until there is none again */
+	CHECK(put(r, in, sizeof(in)) == sizeof(in));
+	CHECK(get(r, out, sizeof(in) - 1) == sizeof(in) - 1);
+	ring_rewind(r);
+	CHECK(place(r));
+	CHECK(get(r, out, 1) == 1 && out[0] == in[sizeof(in) - 1]);
+	CHECK(put(r, in, 2 * RING_PAGE_SIZE) == 2 * RING_PAGE_SIZE);
+	CHECK(get(r, out, sizeof(in)) == 2 * RING_PAGE_SIZE);
+	ring_rewind(r);
+	CHECK(!place(r));
+	ring_free(r);
+	return bad;
+}
+
 static int empty_ring_holds_nothing(void)
 {
 	struct ring *r = ring_new(4 * RING_PAGE_SIZE);
@@ -321,6 +364,7 @@ static const struct {
 #define T(f) { #f, f }
 	T(empty_ring_holds_nothing),
 	T(pages_come_off_an_empty_ring_only),
+	T(an_empty_ring_begins_anew),
 	T(an_empty_ring_takes_another_size),
 	T(cursors_lie_on_lines_of_their_own),
 	T(full_ring_takes_no_more),

@@ -126,8 +126,10 @@ int transport_set(struct conn *c, unsigned int poll_usec, bool nodelay)
 static void bare_send(struct bare_ring *b, char *buf, u32 len)
 {
 	while (len) {
-		u32 n = min(len, ring_space(&b->ring, len)), done = 0;
+		u32 n, done = 0;
 
+		ring_rewind(&b->ring);
+		n = min(len, ring_space(&b->ring, len));
 		if (!n) {
 			wait_event_interruptible(b->writers,
 						 ring_len(&b->ring) <= b->ring.size / 2);
