@@ -27,6 +27,7 @@
 #include "policy.h"
 #include "probe.h"
 #include "proto.h"
+#include "rx.h"
 #include "sopt.h"
 #include "sosplice.h"
 #include "tap.h"
@@ -106,6 +107,18 @@ static const struct kernel_param_ops ring_idle_ops = {
 };
 module_param_cb(ring_idle, &ring_idle_ops, &socksplice_ring_idle, 0644);
 MODULE_PARM_DESC(ring_idle, "Seconds, up to 86400, after which an empty ring is given back; 0: never (default: 30)");
+
+static int short_wait_set(const char *val, const struct kernel_param *kp)
+{
+	return param_set_uint_minmax(val, kp, 0, SOCKSPLICE_BUSY_POLL_MAX);
+}
+
+static const struct kernel_param_ops short_wait_ops = {
+	.set = short_wait_set,
+	.get = param_get_uint,
+};
+module_param_cb(short_wait, &short_wait_ops, &socksplice_short_wait, 0644);
+MODULE_PARM_DESC(short_wait, "Microseconds, up to 1000, that a reader spins whose last wait was shorter; 0: only those that SO_BUSY_POLL asks to (default: 10)");
 
 module_param_named(memory_cap, socksplice_memory_cap, ullong, 0644);
 MODULE_PARM_DESC(memory_cap, "Most bytes that all rings may hold together; 0: no limit (default)");

@@ -18,12 +18,9 @@
  * connection dies then, it stays so: TCP never skips a hole.
  */
 #include <linux/module.h>
-#include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
-#include <linux/sched/stat.h>
 #include <linux/uio.h>
 #include <linux/wait.h>
-#include <net/busy_poll.h>
 #include <net/tcp.h>
 
 #include "chan.h"
@@ -365,109 +362,6 @@ static ssize_t peek(struct sock *sk, struct socksplice_chan *c, struct msghdr *m
 		return 0;
 	take = min_t(size_t, len, l.after - at);
 	return peek_tcp(sk, msg, seq + l.tcp + at, take, flags, copied);
-}
-
-static bool rx_more(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
-{
-	return socksplice_rx_available(sk, c) > pos || READ_ONCE(sk->sk_err) ||
-	       (READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN) ||
-	       READ_ONCE(sk->sk_state) == TCP_CLOSE || sock_flag(sk, SOCK_DONE) ||
-	       test_bit(CHAN_RX_CLOSED, &c->flags);
-}
-
-/* Spins for the socket's SO_BUSY_POLL time, with the lock dropped; as long as nobody
- * else wants this CPU, who may be the writer.
- */
-static bool rx_spin(struct sock *sk, struct socksplice_chan *c, u32 pos)
-{
-#ifdef CONFIG_NET_RX_BUSY_POLL
-	u64 budget = (u64)READ_ONCE(sk->sk_ll_usec) * NSEC_PER_USEC;
-	s64 spun = 0;	/* less than nothing, perhaps, on another CPU */
-	bool hit;
-	u64 start;
-
-	if (!budget)
-		return false;
-	release_sock(sk);
-	budget = min_t(u64, budget, SOCKSPLICE_BUSY_POLL_MAX * NSEC_PER_USEC);
-	start = local_clock();
-	for (;;) {
-		hit = rx_more(sk, c, pos);
-		if (hit || spun >= (s64)budget || !single_task_running() ||
-		    need_resched() || signal_pending(current))
-			break;
-		cpu_relax();
-		spun = local_clock() - start;
-	}
-	lock_sock(sk);
-	if (spun > 0)
-		socksplice_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, spun);
-	if (hit)
-		socksplice_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);
-	return hit;
-#else
-	return false;
-#endif
-}
-
-/* Off the queue at the first wake-up, so that a writer that goes on writing before
- * this reader runs sees no sleeper and spends no time on waking it again.
- */
-static int rx_wake(struct wait_queue_entry *wait, unsigned int mode, int flags, void *key)
-{
-	int ret = woken_wake_function(wait, mode, flags, key);
-
-	list_del_init(&wait->entry);
-	return ret;
-}
-
-bool socksplice_rx_is_sleeper(const struct wait_queue_entry *wait)
-{
-	return wait->func == rx_wake;
-}
-
-int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos)
-{
-	DEFINE_WAIT_FUNC(wait, rx_wake);
-	int rc = 0;
-
-	socksplice_chan_pin(sk, c);
-	c->rx_sleepers++;
-	if (!rx_spin(sk, c, pos)) {
-		add_wait_queue(sk_sleep(sk), &wait);
-		sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
-		/* On the queue before the look at the ring: pairs with
-		 * skwq_has_sleeper() in the writer's call of sk_data_ready. TCP
-		 * needs none, its writer holds our lock.
-		 */
-		smp_mb();
-		rc = sk_wait_event(sk, timeo, rx_more(sk, c, pos), &wait);
-		sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
-		/* Takes the queue's lock, even off the queue: nobody is in rx_wake()
-		 * any more, so the module may go.
-		 */
-		remove_wait_queue(sk_sleep(sk), &wait);
-	}
-	c->rx_sleepers--;
-	socksplice_chan_unpin(sk, c);
-	return min(rc, 0);
-}
-
-int socksplice_rx_end(struct sock *sk, long timeo)
-{
-	if (sock_flag(sk, SOCK_DONE))
-		return 0;
-	if (sk->sk_err)
-		return sock_error(sk);
-	if (sk->sk_shutdown & RCV_SHUTDOWN)
-		return 0;
-	if (sk->sk_state == TCP_CLOSE)
-		return -ENOTCONN;
-	if (!timeo)
-		return -EAGAIN;
-	if (signal_pending(current))
-		return sock_intr_errno(timeo);
-	return 1;
 }
 
 static bool stop_short(const struct sock *sk, long timeo)

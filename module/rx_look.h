@@ -80,7 +80,7 @@ static inline bool socksplice_rx_mark_before(const struct sock *sk, u32 n)
 	       tp->urg_seq - tp->copied_seq < n;
 }
 
-/* rx.c */
+/* rx.c and rx_wait.c */
 
 /* A reader that knows of the ring is here: the peer may use it. Not while some
  * thread sleeps in TCP's own functions, from before the pairing: it would never

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Readers that wait for bytes.
+ *
+ * A reader spins for as long as SO_BUSY_POLL says. Without that it spins too, but only
+ * where its last wait was over within socksplice_short_wait, and no longer than that: going
+ * to sleep and being woken on another CPU takes as long, and the writer's time besides. A
+ * wait that was longer ends it until there is a short one again, so at worst a reader burns
+ * once what it has saved before. Compare what a mutex and KVM do.
+ */
+#include <linux/sched/clock.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/stat.h>
+#include <linux/wait.h>
+#include <net/busy_poll.h>
+#include <net/tcp.h>
+
+#include "chan.h"
+#include "rx.h"
+#include "rx_look.h"
+#include "stats.h"
+
+unsigned int socksplice_short_wait = 10;
+
+/* A reader asleep, and when by local_clock(); 0: nobody wants to know. */
+struct rx_sleeper {
+	struct wait_queue_entry wait;
+	u64 asleep;
+	u64 woken;
+};
+
+static bool rx_more(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
+{
+	return socksplice_rx_available(sk, c) > pos || READ_ONCE(sk->sk_err) ||
+	       (READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN) ||
+	       READ_ONCE(sk->sk_state) == TCP_CLOSE || sock_flag(sk, SOCK_DONE) ||
+	       test_bit(CHAN_RX_CLOSED, &c->flags);
+}
+
+static u64 busy_poll_nsec(const struct sock *sk)
+{
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	const u64 nsec = (u64)READ_ONCE(sk->sk_ll_usec) * NSEC_PER_USEC;
+
+	return min_t(u64, nsec, SOCKSPLICE_BUSY_POLL_MAX * NSEC_PER_USEC);
+#else
+	return 0;
+#endif
+}
+
+/* Another CPU may be about to write, and nobody else wants this one, who may be the
+ * writer.
+ */
+static bool may_be_short(void)
+{
+	return num_online_cpus() > 1 && single_task_running();
+}
+
+static u64 short_nsec(void)
+{
+	return (u64)READ_ONCE(socksplice_short_wait) * NSEC_PER_USEC;
+}
+
+/* With the lock dropped, if at all. */
+static bool rx_spin(struct sock *sk, struct socksplice_chan *c, u32 pos)
+{
+	const u64 polling = busy_poll_nsec(sk);
+	const s64 budget = polling ? : short_nsec();
+	s64 spun = 0;	/* less than nothing, perhaps, on another CPU */
+	bool hit;
+	u64 start;
+
+	if (!polling && !(c->rx_short && may_be_short()))
+		return false;
+	release_sock(sk);
+	start = local_clock();
+	for (;;) {
+		hit = rx_more(sk, c, pos);
+		if (hit || spun >= budget || !single_task_running() || need_resched() ||
+		    signal_pending(current))
+			break;
+		cpu_relax();
+		spun = local_clock() - start;
+	}
+	lock_sock(sk);
+	if (spun > 0)
+		socksplice_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, spun);
+	if (hit)
+		socksplice_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);
+	c->rx_short = hit && !polling;
+	return hit;
+}
+
+/* Off the queue at the first wake-up, so that a writer that goes on writing before
+ * this reader runs sees no sleeper and spends no time on waking it again.
+ */
+static int rx_wake(struct wait_queue_entry *wait, unsigned int mode, int flags, void *key)
+{
+	struct rx_sleeper *s = container_of(wait, struct rx_sleeper, wait);
+	int ret;
+
+	if (s->asleep)
+		s->woken = local_clock();
+	ret = woken_wake_function(wait, mode, flags, key);
+	list_del_init(&wait->entry);
+	return ret;
+}
+
+bool socksplice_rx_is_sleeper(const struct wait_queue_entry *wait)
+{
+	return wait->func == rx_wake;
+}
+
+static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos)
+{
+	struct rx_sleeper s = { .asleep = may_be_short() ? local_clock() : 0 };
+	int rc;
+
+	init_wait_entry(&s.wait, 0);
+	s.wait.func = rx_wake;
+	add_wait_queue(sk_sleep(sk), &s.wait);
+	sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+	/* On the queue before the look at the ring: pairs with skwq_has_sleeper() in the
+	 * writer's call of sk_data_ready. TCP needs none, its writer holds our lock.
+	 */
+	smp_mb();
+	rc = sk_wait_event(sk, timeo, rx_more(sk, c, pos), &s.wait);
+	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+	/* Takes the queue's lock, even off the queue: nobody is in rx_wake() any more, so
+	 * the module may go.
+	 */
+	remove_wait_queue(sk_sleep(sk), &s.wait);
+	if (s.asleep)
+		c->rx_short = (s.woken ? : local_clock()) - s.asleep < short_nsec();
+	return rc;
+}
+
+int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos)
+{
+	int rc = 0;
+
+	socksplice_chan_pin(sk, c);
+	c->rx_sleepers++;
+	if (!rx_spin(sk, c, pos))
+		rc = rx_sleep(sk, c, timeo, pos);
+	c->rx_sleepers--;
+	socksplice_chan_unpin(sk, c);
+	return min(rc, 0);
+}
+
+int socksplice_rx_end(struct sock *sk, long timeo)
+{
+	if (sock_flag(sk, SOCK_DONE))
+		return 0;
+	if (sk->sk_err)
+		return sock_error(sk);
+	if (sk->sk_shutdown & RCV_SHUTDOWN)
+		return 0;
+	if (sk->sk_state == TCP_CLOSE)
+		return -ENOTCONN;
+	if (!timeo)
+		return -EAGAIN;
+	if (signal_pending(current))
+		return sock_intr_errno(timeo);
+	return 1;
+}
