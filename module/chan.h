@@ -150,7 +150,7 @@ struct socksplice_chan {
 	int sleepers;		/* asleep through us, with woken_wake_function */
 	int rx_sleepers;	/* in socksplice_rx_wait(): spinning, asleep, or just woken */
 	int space_waiters;	/* sleepers that wait for space in the ring */
-	bool rx_short;		/* a reader's last wait was shorter than a sleep is; rx_wait.c */
+	unsigned char rx_short;	/* readers' waits in turn that were short, or enough; rx_wait.c */
 	u32 ring_mem;		/* bytes allocated */
 	unsigned long ring_retry;	/* jiffies; after an allocation failed, else 0 */
 	unsigned int ring_full;		/* times, since it last had another size */

@@ -118,7 +118,7 @@ static const struct kernel_param_ops short_wait_ops = {
 	.get = param_get_uint,
 };
 module_param_cb(short_wait, &short_wait_ops, &socksplice_short_wait, 0644);
-MODULE_PARM_DESC(short_wait, "Microseconds, up to 1000, that a reader spins whose last wait was shorter; 0: only those that SO_BUSY_POLL asks to (default: 10)");
+MODULE_PARM_DESC(short_wait, "Microseconds, up to 1000, that a reader spins whose last waits were shorter; 0: only those spin that SO_BUSY_POLL asks to (default: 10)");
 
 module_param_named(memory_cap, socksplice_memory_cap, ullong, 0644);
 MODULE_PARM_DESC(memory_cap, "Most bytes that all rings may hold together; 0: no limit (default)");

@@ -21,9 +21,9 @@
  *   (A) ring_publish stores head with release; ring_used and ring_len load it
  *       with acquire: bytes written before the publish are seen by who sees
  *       the new head.
- *   (B) ring_consume stores tail with release; ring_space loads it with
- *       acquire: the consumer's reads of a slot are over before the producer
- *       writes into it again.
+ *   (B) ring_consume stores tail with release; ring_space, ring_take_pages and
+ *       ring_rewind load it with acquire: the consumer's reads of a slot are over
+ *       before the producer writes into it again, or puts another in its place.
  */
 #ifndef SOCKSPLICE_RING_H
 #define SOCKSPLICE_RING_H
@@ -106,7 +106,8 @@ static inline void ring_rewind(struct ring *r)
 	if ((s32)(r->head - r->rewind_at) < 0)
 		return;
 	r->rewind_at = r->head + 2 * RING_PAGE_SIZE;
-	if (smp_load_acquire(&r->tail) == r->head)	/* (B) */
+	r->tail_cache = smp_load_acquire(&r->tail);	/* (B) */
+	if (r->tail_cache == r->head)
 		r->start = r->head;
 }
 

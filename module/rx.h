@@ -17,8 +17,8 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
  */
 u32 socksplice_rx_available(const struct sock *sk, const struct socksplice_chan *c);
 
-/* Microseconds, up to SOCKSPLICE_BUSY_POLL_MAX: a reader whose last wait was shorter spins so
- * long before it sleeps. 0: none does unasked.
+/* Microseconds, up to SOCKSPLICE_BUSY_POLL_MAX: a reader whose last waits were shorter spins
+ * so long before it sleeps. 0: none does unasked.
  */
 extern unsigned int socksplice_short_wait;
 

@@ -3,10 +3,10 @@
  * Readers that wait for bytes.
  *
  * A reader spins for as long as SO_BUSY_POLL says. Without that it spins too, but only
- * where its last wait was over within socksplice_short_wait, and no longer than that: going
- * to sleep and being woken on another CPU takes as long, and the writer's time besides. A
- * wait that was longer ends it until there is a short one again, so at worst a reader burns
- * once what it has saved before. Compare what a mutex and KVM do.
+ * where its last waits were over within socksplice_short_wait, and no longer than that: going
+ * to sleep and being woken on another CPU takes as long, and the writer's time besides. The
+ * first wait that is longer ends it, and it takes SHORT_WAITS in turn to begin again, so a
+ * reader burns no more than it has saved, or would have. Compare what a mutex and KVM do.
  */
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
@@ -20,12 +20,14 @@
 #include "rx_look.h"
 #include "stats.h"
 
+#define SHORT_WAITS	2
+
 unsigned int socksplice_short_wait = 10;
 
-/* A reader asleep, and when by local_clock(); 0: nobody wants to know. */
+/* A reader, and when by local_clock(); 0: nobody wants to know. */
 struct rx_sleeper {
 	struct wait_queue_entry wait;
-	u64 asleep;
+	u64 began;	/* to wait, spinning or asleep */
 	u64 woken;
 };
 
@@ -61,17 +63,14 @@ static u64 short_nsec(void)
 	return (u64)READ_ONCE(socksplice_short_wait) * NSEC_PER_USEC;
 }
 
-/* With the lock dropped, if at all. */
-static bool rx_spin(struct sock *sk, struct socksplice_chan *c, u32 pos)
+/* With the lock dropped. Takes the time off @timeo as schedule_timeout() would. */
+static bool rx_spin(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos, s64 budget)
 {
-	const u64 polling = busy_poll_nsec(sk);
-	const s64 budget = polling ? : short_nsec();
+	const unsigned long before = jiffies;
 	s64 spun = 0;	/* less than nothing, perhaps, on another CPU */
 	bool hit;
 	u64 start;
 
-	if (!polling && !(c->rx_short && may_be_short()))
-		return false;
 	release_sock(sk);
 	start = local_clock();
 	for (;;) {
@@ -87,7 +86,8 @@ static bool rx_spin(struct sock *sk, struct socksplice_chan *c, u32 pos)
 		socksplice_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, spun);
 	if (hit)
 		socksplice_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);
-	c->rx_short = hit && !polling;
+	if (*timeo != MAX_SCHEDULE_TIMEOUT)
+		*timeo -= min_t(unsigned long, *timeo, jiffies - before);
 	return hit;
 }
 
@@ -99,7 +99,7 @@ static int rx_wake(struct wait_queue_entry *wait, unsigned int mode, int flags, 
 	struct rx_sleeper *s = container_of(wait, struct rx_sleeper, wait);
 	int ret;
 
-	if (s->asleep)
+	if (s->began)
 		s->woken = local_clock();
 	ret = woken_wake_function(wait, mode, flags, key);
 	list_del_init(&wait->entry);
@@ -111,38 +111,46 @@ bool socksplice_rx_is_sleeper(const struct wait_queue_entry *wait)
 	return wait->func == rx_wake;
 }
 
-static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos)
+static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos,
+		    struct rx_sleeper *s)
 {
-	struct rx_sleeper s = { .asleep = may_be_short() ? local_clock() : 0 };
 	int rc;
 
-	init_wait_entry(&s.wait, 0);
-	s.wait.func = rx_wake;
-	add_wait_queue(sk_sleep(sk), &s.wait);
+	init_wait_entry(&s->wait, 0);
+	s->wait.func = rx_wake;
+	add_wait_queue(sk_sleep(sk), &s->wait);
 	sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	/* On the queue before the look at the ring: pairs with skwq_has_sleeper() in the
 	 * writer's call of sk_data_ready. TCP needs none, its writer holds our lock.
 	 */
 	smp_mb();
-	rc = sk_wait_event(sk, timeo, rx_more(sk, c, pos), &s.wait);
+	rc = sk_wait_event(sk, timeo, rx_more(sk, c, pos), &s->wait);
 	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	/* Takes the queue's lock, even off the queue: nobody is in rx_wake() any more, so
 	 * the module may go.
 	 */
-	remove_wait_queue(sk_sleep(sk), &s.wait);
-	if (s.asleep)
-		c->rx_short = (s.woken ? : local_clock()) - s.asleep < short_nsec();
+	remove_wait_queue(sk_sleep(sk), &s->wait);
 	return rc;
 }
 
 int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos)
 {
+	const bool may_be = may_be_short();
+	struct rx_sleeper s = { .began = may_be ? local_clock() : 0 };
+	u64 spin = busy_poll_nsec(sk);
 	int rc = 0;
 
+	if (!spin && may_be && c->rx_short >= SHORT_WAITS)
+		spin = short_nsec();
 	socksplice_chan_pin(sk, c);
 	c->rx_sleepers++;
-	if (!rx_spin(sk, c, pos))
-		rc = rx_sleep(sk, c, timeo, pos);
+	if (!spin || !rx_spin(sk, c, timeo, pos, spin)) {
+		rc = rx_sleep(sk, c, timeo, pos, &s);
+		if (rc > 0 && s.began && (s.woken ? : local_clock()) - s.began < short_nsec())
+			c->rx_short = min(c->rx_short + 1, SHORT_WAITS);
+		else
+			c->rx_short = 0;
+	}
 	c->rx_sleepers--;
 	socksplice_chan_unpin(sk, c);
 	return min(rc, 0);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * psock [-l] [CASE...]: splice(2) on sockmap sockets. Runs all cases, or those
- * psock [-l] [CASE...]: splice(2) on sockmap sockets. Runs all cases, or those
  * whose name begins with an argument, each in a process of its own; prints TAP
  * lines and fails if one fails. With the module loaded, what a plain kernel does is
  * looked at only by its full name.
