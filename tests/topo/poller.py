@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""poller.py USEC COUNT: a reader with SO_BUSY_POLL, to whom each byte is sent when he
-sleeps.
+"""poller.py USEC COUNT [EVERY]: a reader with SO_BUSY_POLL, to whom each byte is sent when
+he sleeps, or else every EVERY microseconds.
 """
 import socket
 import sys
 import threading
+import time
 
 SO_BUSY_POLL = 46
 
@@ -22,10 +23,31 @@ def sleeps(thread):
         return f.read().rsplit(")", 1)[1].split()[0] == "S"
 
 
-for _ in range(int(sys.argv[2])):
-    reader = threading.Thread(target=server.recv, args=(1,))
+def when_asleep(count):
+    for _ in range(count):
+        reader = threading.Thread(target=server.recv, args=(1,))
+        reader.start()
+        while not sleeps(reader):
+            pass
+        client.sendall(b"x")
+        reader.join()
+
+
+def regularly(count, every):
+    def read():
+        while server.recv(1):
+            pass
+
+    reader = threading.Thread(target=read)
     reader.start()
-    while not sleeps(reader):
-        pass
-    client.sendall(b"x")
+    for _ in range(count):
+        time.sleep(every / 1e6)  # what is tested, not a wait for anything
+        client.sendall(b"x")
+    client.close()
     reader.join()
+
+
+if len(sys.argv) > 3:
+    regularly(int(sys.argv[2]), int(sys.argv[3]))
+else:
+    when_asleep(int(sys.argv[2]))
