@@ -112,9 +112,12 @@ void socksplice_rx_turn_end(struct rx_turn *turn);
 /* How many bytes may be read from TCP now. The reader has its turn. */
 u32 socksplice_rx_tcp_cap(struct sock *sk, struct socksplice_chan *c);
 
+/* More than @pos bytes, or the end. Exact with the socket locked. */
+bool socksplice_rx_has_more(const struct sock *sk, const struct socksplice_chan *c, u32 pos);
+
 /* Sleeps, after spinning, until there are more than @pos bytes or the end has
- * come; similar to sk_wait_data(). Drops the lock: @c may be detached on
- * return. -EPIPE after a disconnect.
+ * come; similar to sk_wait_data(). A spurious wake-up ends it, too. Drops the
+ * lock: @c may be detached on return. -EPIPE after a disconnect.
  */
 int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos);
 

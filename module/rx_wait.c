@@ -31,7 +31,7 @@ struct rx_sleeper {
 	u64 woken;
 };
 
-static bool rx_more(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
+bool socksplice_rx_has_more(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
 {
 	return socksplice_rx_available(sk, c) > pos || READ_ONCE(sk->sk_err) ||
 	       (READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN) ||
@@ -74,7 +74,7 @@ static bool rx_spin(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 	release_sock(sk);
 	start = local_clock();
 	for (;;) {
-		hit = rx_more(sk, c, pos);
+		hit = socksplice_rx_has_more(sk, c, pos);
 		if (hit || spun >= budget || !single_task_running() || need_resched() ||
 		    signal_pending(current))
 			break;
@@ -124,7 +124,7 @@ static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 	 * writer's call of sk_data_ready. TCP needs none, its writer holds our lock.
 	 */
 	smp_mb();
-	rc = sk_wait_event(sk, timeo, rx_more(sk, c, pos), &s->wait);
+	rc = sk_wait_event(sk, timeo, socksplice_rx_has_more(sk, c, pos), &s->wait);
 	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	/* Takes the queue's lock, even off the queue: nobody is in rx_wake() any more, so
 	 * the module may go.

@@ -87,6 +87,7 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 	struct rx_turn turn = {};
 	ssize_t spliced = 0, n = 0;
 	struct rx_look l;
+	bool asleep = false;
 	int disconnects;
 	long timeo;
 
@@ -101,6 +102,11 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 		socksplice_rx_mark_ready(sk, c);
 	while (len && c) {
 		rx_look(sk, c, &l);
+		/* Any byte is enough, but TCP does not wake who sleeps for less than the
+		 * mark (tcp_data_ready()).
+		 */
+		if (asleep && !socksplice_rx_has_more(sk, c, sk->sk_rcvlowat - 1))
+			l = (struct rx_look){};
 		if (l.tcp) {
 			n = tcp_to_pipe(sock, c, &turn, ppos, pipe, len, flags);
 			c = rx_chan(sk);
@@ -133,9 +139,10 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 			if (n <= 0)
 				break;
 			socksplice_rx_turn_end(&turn);
-			n = socksplice_rx_wait(sk, c, &timeo, 0);
+			n = socksplice_rx_wait(sk, c, &timeo, sk->sk_rcvlowat - 1);
 			if (n < 0)
 				break;
+			asleep = timeo && !signal_pending(current);
 			c = socksplice_rx_turn_wait(sk);
 			if (sk->sk_disconnects != disconnects) {
 				n = -EPIPE;

@@ -29,6 +29,7 @@
 #include "kick.h"
 #include "leg.h"
 #include "proto.h"
+#include "rx.h"
 #include "stats.h"
 #include "tx.h"
 
@@ -53,14 +54,39 @@ enum route {
 	ROUTE_CLOSED = SOCKSPLICE_STAT_tcp_bytes_closed,
 };
 
+/* Who asked for SIGIO gets none for fewer bytes than its mark (tcp_data_ready()). Whoever
+ * sleeps looks for itself, and may have taken some.
+ */
+static bool signal_is_early(const struct sock *psk, const struct socksplice_chan *peer)
+{
+	const int mark = READ_ONCE(psk->sk_rcvlowat);
+
+	return unlikely(mark > 1) && sock_flag(psk, SOCK_FASYNC) &&
+	       socksplice_rx_available(psk, peer) < mark;
+}
+
+/* As sock_def_readable(), without SIGIO. */
+static void wake_sleepers(struct sock *psk)
+{
+	struct socket_wq *wq = rcu_dereference(psk->sk_wq);
+
+	if (skwq_has_sleeper(wq))
+		wake_up_interruptible_sync_poll(&wq->wait, EPOLLIN | EPOLLPRI | EPOLLRDNORM |
+							   EPOLLRDBAND);
+}
+
 void socksplice_tx_wake_reader(struct socksplice_chan *peer)
 {
 	struct sock *psk;
 
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
-	if (psk && !socksplice_leg_wake(peer))
-		peer->data_ready(psk);
+	if (psk && !socksplice_leg_wake(peer)) {
+		if (signal_is_early(psk, peer))
+			wake_sleepers(psk);
+		else
+			peer->data_ready(psk);
+	}
 	rcu_read_unlock();
 }
 

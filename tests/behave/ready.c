@@ -395,6 +395,16 @@ static int take_signal(int sig, siginfo_t *si)
 	return sigwaitinfo(&set, si);
 }
 
+static bool no_signal(int sig)
+{
+	const struct timespec now = {};
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, sig);
+	return sigtimedwait(&set, NULL, &now) < 0;
+}
+
 static void sigio_on_data(void)
 {
 	struct conn k;
@@ -409,6 +419,30 @@ static void sigio_on_data(void)
 		SAY(send(k.a, "x", 1, 0));
 		say("SIGIO: %d", take_signal(SIGIO, &si) == SIGIO);
 		SAY(recv(k.b, b, 8, 0));
+	}
+	conn_end(&k);
+}
+
+/* No signal for less than the mark, and one for what reaches it; in ring and TCP. */
+static void sigio_at_mark(void)
+{
+	struct conn k;
+	siginfo_t si;
+	int low = 5;
+	char b[16];
+
+	conn_start(&k);
+	block_signal(SIGIO);
+	SAY(fcntl(k.b, F_SETOWN, getpid()));
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	SAY(fcntl(k.b, F_SETFL, O_ASYNC));
+	for (int i = 0; i < 3; i++) {
+		SAY(send(k.a, "abcd", 4, 0));
+		arrive(k.b, 4);
+		say("early: %d", no_signal(SIGIO));
+		SAY(send(k.a, "e", 1, 0));
+		say("SIGIO: %d", take_signal(SIGIO, &si) == SIGIO);
+		SAY_BUF(recv(k.b, b, sizeof(b), 0), b);
 	}
 	conn_end(&k);
 }
@@ -460,6 +494,6 @@ const struct bcase ready_cases[] = {
 	CASE_PAIR(rcvlowat_with_some),
 	CASE(rcvlowat_lowered), CASE(rcvlowat_raised),
 	CASE(rcvlowat_ring_then_tcp), CASE(rcvlowat_tcp_then_ring),
-	CASE(sigio_on_data), CASE(sigio_with_siginfo), CASE(sigio_on_space),
+	CASE(sigio_on_data), CASE(sigio_at_mark), CASE(sigio_with_siginfo), CASE(sigio_on_space),
 	{ }
 };

@@ -104,6 +104,48 @@ static void splice_blocks(void)
 	conn_end(&k);
 }
 
+/* Any byte is enough, but who sleeps is not woken for fewer than the mark says. */
+static void splice_at_mark(void)
+{
+	int low = 4, p[2];
+	struct conn k;
+	struct call c;
+	char b[64];
+
+	conn_start(&k);
+	pipe_make(p, 0);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	SAY(send(k.a, "ab", 2, 0));
+	arrive(k.b, 2);
+	SAY(splice(k.b, NULL, p[1], NULL, 100, 0));
+	SAY_BUF(read(p[0], b, 64), b);
+	for (int i = 0; i < 3; i++) {
+		CALL_SPLICE(&c, k.b, p[1], 2 + i, 0);
+		call_blocked(&c);
+		SAY(send(k.a, "cd", 2, 0));
+		arrive(k.b, 2);
+		call_blocked(&c);
+		SAY(send(k.a, "e", 1, 0));
+		arrive(k.b, 3);
+		call_blocked(&c);
+		SAY(send(k.a, "f", 1, 0));
+		SAY(call_end(&c));
+		SAY_BUF(read(p[0], b, 64), b);
+		if (i < 2)
+			SAY_BUF(recv(k.b, b, 64, MSG_DONTWAIT), b);
+	}
+	CALL_SPLICE(&c, k.b, p[1], 100, 0);
+	call_blocked(&c);
+	SAY(send(k.a, "g", 1, 0));
+	arrive(k.b, 1);
+	call_blocked(&c);
+	SAY(shutdown(k.a, SHUT_WR));
+	SAY(call_end(&c));
+	SAY_BUF(read(p[0], b, 64), b);
+	SAY(splice(k.b, NULL, p[1], NULL, 100, 0));
+	conn_end(&k);
+}
+
 static void splice_reset(void)
 {
 	struct conn k;
@@ -380,8 +422,8 @@ static void peek_offset_stays(void)
 }
 
 const struct bcase splice_cases[] = {
-	CASE(pipe_to_socket), CASE(socket_to_pipe), CASE(splice_blocks), CASE(splice_reset),
-	CASE(partial_pipe), CASE(splice_offset_refused), CASE(spliced_bytes_stay), CASE(relay),
+	CASE(pipe_to_socket), CASE(socket_to_pipe), CASE(splice_blocks), CASE(splice_at_mark),
+	CASE(splice_reset), CASE(partial_pipe), CASE(splice_offset_refused), CASE(spliced_bytes_stay), CASE(relay),
 	CASE(file_to_socket), CASE(tee_onward), CASE(splice_across_spill),
 	CASE(splice_and_recv_in_turn), CASE(peek_offset_stays),
 	{ }

@@ -113,6 +113,7 @@ extern struct conn conn;
 extern bool big;
 
 void settle(void);
+void settle_fin(int fd);			/* until the FIN that it has sent is acknowledged */
 bool at_end(const struct side *s);		/* it will receive no more bytes */
 bool wait_is_over(const struct side *s);
 void drain(int end, const char *why);

@@ -170,13 +170,15 @@ static int wanted(const struct op *op)
 	return op->how == RECV_RECVMMSG && !(op->flags & MSG_WAITALL) ? op->n / 2 : op->n;
 }
 
-/* With how many bytes the call returns. */
+/* With how many bytes the call returns. What splice(2) finds is enough, but of fewer
+ * than the mark TCP tells no sleeper.
+ */
 static int target_of(const struct op *op, const struct side *s, int flags)
 {
 	int n = wanted(op);
 
 	if (op->how == RECV_SPLICE && !flags)
-		return 1;
+		return s->avail ? 1 : s->lowat;
 	if (!(flags & MSG_WAITALL) && n > s->lowat)
 		n = s->lowat;
 	return n ? n : 1;
@@ -268,9 +270,13 @@ void wait_end(int end)
 	if (!s->target) {
 		say("  %c wakes:", 'A' + end);
 		say_result(call_end(&s->call));
-		/* Where the connection ends, the bits come one after the other. */
+		/* Where the connection ends, the bits come one after the other; and TCP tells
+		 * of an urgent byte before it takes in what stands before that.
+		 */
 		if (s->phase == PHASE_END)
 			say("  with the end: %d", !!s->pollfd.revents);
+		else if (s->urgent && s->pollfd.events == (POLLRDNORM | POLLPRI))
+			say("  with an urgent byte: %d", !!s->pollfd.revents);
 		else
 			say_poll("  revents", s->pollfd.revents);
 		return;
@@ -534,6 +540,9 @@ static void op_epoll_wait(const struct op *op)
 
 	if (!s->epoll || sleeps_in_recv(s))
 		return left_out("not now");
+	/* The ACK of a FIN, which is delayed, is an edge of its own. */
+	if (s->fd >= 0)
+		settle_fin(s->fd);
 	say_result(epoll_wait(s->epoll, &ev, 1, 0));
 	say_poll("  events", ev.events);
 }
@@ -578,6 +587,20 @@ static void op_option(const struct op *op)
 	say("  now %d", get_int(s->fd, options[i].level, options[i].name));
 }
 
+/* How many signals there were is the kernel's choice, whether there was one is not. */
+static bool signalled(int sig)
+{
+	const struct timespec now = { };
+	bool any = false;
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, sig);
+	while (sigtimedwait(&set, NULL, &now) == sig)
+		any = true;
+	return any;
+}
+
 static void op_lowat(const struct op *op)
 {
 	struct side *s = &side[op->end];
@@ -590,6 +613,8 @@ static void op_lowat(const struct op *op)
 	/* Bytes in a ring are announced at the next arrival only. */
 	if (s->epoll)
 		epoll_wait(s->epoll, &ev, 1, 0);
+	if (s->async)
+		signalled(SIGRTMIN + op->end);
 }
 
 static void op_peek_off(const struct op *op)
@@ -609,20 +634,6 @@ static void op_nonblock(const struct op *op)
 		return left_out("a thread sleeps");
 	s->nonblock = op->how % 2;
 	nonblock(s->fd, s->nonblock);
-}
-
-/* How many signals there were is the kernel's choice, whether there was one is not. */
-static bool signalled(int sig)
-{
-	const struct timespec now = { };
-	bool any = false;
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, sig);
-	while (sigtimedwait(&set, NULL, &now) == sig)
-		any = true;
-	return any;
 }
 
 static void op_async(const struct op *op)

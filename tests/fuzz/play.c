@@ -94,6 +94,12 @@ void settle(void)
 		sched_yield();
 }
 
+void settle_fin(int fd)
+{
+	while (info_of(fd).tcpi_state == 4)	/* FIN_WAIT1 */
+		sched_yield();
+}
+
 bool at_end(const struct side *s)
 {
 	return s->shut_rd || s->phase == PHASE_GOT_FIN || s->phase == PHASE_END;
