@@ -44,7 +44,10 @@ test-full:	## the same with the long storms and soaks
 	@tests/run --full $(ARGS)
 
 test-debug:	## the tests in VMs on a kernel with KASAN, lockdep and the like
-	@tests/run --kernel debug $(ARGS) behave topo psock sosplice debug
+	@tests/run --kernel debug $(ARGS) behave fuzz topo psock sosplice debug
+
+test-uml:	## the tests of sockets under KASAN in User Mode Linux, at native speed
+	@tests/run --kernel uml $(ARGS) behave fuzz psock sosplice
 
 test-%:
 	@tests/run $(ARGS) $*
@@ -102,4 +105,4 @@ clean:	## remove what was built, but keep what was downloaded
 distclean: clean	## remove the downloads too
 	rm -rf build
 
-.PHONY: all help deps cli module modules test test-full test-debug check demo bench bench-native install uninstall deb clean distclean
+.PHONY: all help deps cli module modules test test-full test-debug test-uml check demo bench bench-native install uninstall deb clean distclean

@@ -27,6 +27,7 @@
 #include <asm/syscall.h>
 #include <asm/unistd.h>
 #include <net/inet_common.h>
+#include <net/ipv6.h>
 #include <net/sock.h>
 
 #include "hook.h"
@@ -42,12 +43,29 @@ int socksplice_hook_status(void)
 	return hook_status;
 }
 
+typedef ssize_t splice_read_fn(struct socket *sock, loff_t *ppos,
+			       struct pipe_inode_info *pipe, size_t len,
+			       unsigned int flags);
+
+#ifdef SOCKSPLICE_HOOK_BY_OPS
+static splice_read_fn *kernels_splice_read;	/* written once, by init */
+#endif
+
+/* It is not exported; IPv6 sockets have the same one. */
+static splice_read_fn *tcp_splice_read_fn(void)
+{
+#ifdef SOCKSPLICE_HOOK_BY_OPS
+	return kernels_splice_read;
+#else
+	return inet_stream_ops.splice_read;
+#endif
+}
+
 ssize_t socksplice_hook_orig(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
 			     unsigned int flags)
 {
-	/* The function is not exported; IPv6 sockets have the same one. */
-	ssize_t ret = inet_stream_ops.splice_read(sock, ppos, pipe, len, flags);
+	ssize_t ret = tcp_splice_read_fn()(sock, ppos, pipe, len, flags);
 
 	/* No tail call: the return address has to be in this module. */
 	barrier();
@@ -114,7 +132,15 @@ ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
 #define HOOK_BY_FTRACE
 #endif
 
-#if defined(HOOK_BY_FTRACE) || defined(SOCKSPLICE_UNHOOKED)
+#if defined(HOOK_BY_FTRACE) || defined(SOCKSPLICE_HOOK_BY_OPS)
+
+/* Whether a part of ours serves this socket. In the ftrace callback: no lock,
+ * no sleep. hook_dispatch() asks again, so a stale answer is harmless.
+ */
+static bool hook_wants(struct sock *sk)
+{
+	return socksplice_pair_owns(sk) || socksplice_psock_wants(sk);
+}
 
 static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
@@ -140,14 +166,6 @@ static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
 #endif
 
 #ifdef HOOK_BY_FTRACE
-
-/* Whether a part of ours serves this socket. In the ftrace callback: no lock,
- * no sleep. hook_dispatch() asks again, so a stale answer is harmless.
- */
-static bool hook_wants(struct sock *sk)
-{
-	return socksplice_pair_owns(sk) || socksplice_psock_wants(sk);
-}
 
 static void notrace hook_callback(unsigned long ip, unsigned long parent_ip,
 				  struct ftrace_ops *ops, struct ftrace_regs *fregs)
@@ -198,9 +216,16 @@ void socksplice_hook_exit(void)
 	hook_status = -ESHUTDOWN;
 }
 
-#else
+#elif defined(SOCKSPLICE_HOOK_BY_OPS)
 
-#ifdef SOCKSPLICE_UNHOOKED
+/* For User Mode Linux, booted with rodata=off: tests and benchmarks. Whoever has a copy
+ * of these operations, as kTLS has, keeps the kernel's function, where ftrace would lead
+ * that here, too.
+ */
+#ifndef CONFIG_UML
+#error "only User Mode Linux lets a module write to the kernel's constants"
+#endif
+
 ssize_t socksplice_hook_splice_read(struct socket *sock, loff_t *ppos,
 				    struct pipe_inode_info *pipe, size_t len,
 				    unsigned int flags)
@@ -208,20 +233,46 @@ ssize_t socksplice_hook_splice_read(struct socket *sock, loff_t *ppos,
 	return hook_splice_read(sock, ppos, pipe, len, flags);
 }
 EXPORT_SYMBOL_GPL(socksplice_hook_splice_read);
-#endif
+
+static ssize_t ops_splice_read(struct socket *sock, loff_t *ppos,
+			       struct pipe_inode_info *pipe, size_t len,
+			       unsigned int flags)
+{
+	bool wants;
+
+	rcu_read_lock();
+	wants = hook_wants(sock->sk);
+	rcu_read_unlock();
+	/* a tail call: who sleeps in there comes back past this module */
+	return (wants ? hook_splice_read : kernels_splice_read)(sock, ppos, pipe, len, flags);
+}
+
+static void ops_set(splice_read_fn *fn)
+{
+	WRITE_ONCE(*(splice_read_fn **)&inet_stream_ops.splice_read, fn);
+	WRITE_ONCE(*(splice_read_fn **)&inet6_stream_ops.splice_read, fn);
+}
+
+int socksplice_hook_init(void)
+{
+	kernels_splice_read = inet_stream_ops.splice_read;
+	ops_set(ops_splice_read);
+	hook_status = 0;
+	return 0;
+}
+
+void socksplice_hook_exit(void)
+{
+	socksplice_psock_enable(false);	/* as above */
+	ops_set(kernels_splice_read);
+	hook_status = -ESHUTDOWN;
+}
+
+#else
 
 int socksplice_hook_init(void)
 {
 	pr_warn("this kernel's ftrace cannot redirect functions: splice(2) is not hooked\n");
-#ifdef SOCKSPLICE_UNHOOKED
-#ifndef CONFIG_UML
-#error "a module that pairs without the hook loses bytes to splice(2)"
-#endif
-	/* The native-speed bench: nobody there calls splice(2), but on sockets that
-	 * its driver gave the function above.
-	 */
-	hook_status = 0;
-#endif
 	return hook_status;
 }
 

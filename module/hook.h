@@ -51,8 +51,8 @@ ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
 			     unsigned int flags);
 
-#ifdef SOCKSPLICE_UNHOOKED
-/* Where the hook leads, for bench/uml's driver: its kernel has no ftrace. */
+#ifdef SOCKSPLICE_HOOK_BY_OPS
+/* Where the hook leads, for bench/uml's driver. */
 ssize_t socksplice_hook_splice_read(struct socket *sock, loff_t *ppos,
 				    struct pipe_inode_info *pipe, size_t len,
 				    unsigned int flags);

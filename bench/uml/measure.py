@@ -50,7 +50,7 @@ class Uml:
     def __init__(self, kernel, initrd, poll_idle):
         self.process = subprocess.Popen(
             [kernel, "mem=1G", "ncpus=2", "seccomp=on", f"initrd={initrd}", "con=null", "con0=fd:0,fd:1",
-             "rdinit=/init", "quiet", "loglevel=1", *(["nohlt"] if poll_idle else [])],
+             "rdinit=/init", "rodata=off", "quiet", "loglevel=1", *(["nohlt"] if poll_idle else [])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.pending = b""
         self.log = []

@@ -2,11 +2,12 @@
 /*
  * PID 1 of a test VM.
  *
- * The host's root file system comes over 9p, read-only, under an overlay in
- * memory: everything that the host has installed can be used, anything may be
+ * The host's root file system comes over 9p, or by User Mode Linux's hostfs, read-only,
+ * under an overlay in memory: everything that the host has installed can be used, anything may be
  * written, nothing of it stays. The project folder is the host's own, read-only.
  * Three virtio-serial ports lead out, so that what a command prints, what the
- * kernel prints (on the serial console) and the verdict never mix:
+ * kernel prints (on the serial console) and the verdict never mix. User Mode Linux has
+ * none: there the first two are files in the out folder, and ctl a serial line.
  *
  *	out, err	the command's stdout and stderr, byte for byte
  *	ctl		to the host: "ready SECONDS", then "exit N", "signal N" or
@@ -44,10 +45,12 @@
 #include <sys/sysmacros.h>
 #include <sys/types.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
 static int ctl = -1;
+static int user_mode;	/* in User Mode Linux, by the kernel command line */
 static char job[256 * 1024];
 static char *envs[256];
 static unsigned int nr_envs;
@@ -226,6 +229,32 @@ static int open_port(const char *name)
 	return fd;
 }
 
+/* What goes through must arrive as it is. */
+static int open_line(const char *path)
+{
+	struct termios t;
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY);
+
+	if (fd < 0 || tcgetattr(fd, &t))
+		die("cannot open %s", path);
+	cfmakeraw(&t);
+	if (tcsetattr(fd, TCSANOW, &t))
+		die("cannot set up %s", path);
+	return fd;
+}
+
+static int open_output(const char *folder, const char *name)
+{
+	char path[4200];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+	if (fd < 0)
+		die("cannot open %s", path);
+	return fd;
+}
+
 static void loopback_up(void)
 {
 	struct ifreq ifr = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
@@ -325,12 +354,25 @@ static void load_socksplice(void)
 		die("the kernel did not take the module's BTF: no BPF program can call it");
 }
 
+static void mount_host(const char *tag, const char *folder, const char *dst,
+		       unsigned long flags, const char *cache)
+{
+	char options[256];
+
+	if (user_mode) {
+		do_mount("none", dst, "hostfs", flags, folder);
+		return;
+	}
+	snprintf(options, sizeof(options),
+		 "trans=virtio,version=9p2000.L,cache=%s,msize=512000,access=any", cache);
+	do_mount(tag, dst, "9p", flags, options);
+}
+
 static void setup_root(char *project, char *out)
 {
 	char from[4200], to[4200];
 
-	do_mount("root", "/lower", "9p", MS_RDONLY,
-		 "trans=virtio,version=9p2000.L,cache=loose,msize=512000,access=any");
+	mount_host("root", "/", "/lower", MS_RDONLY, "loose");
 	do_mount("tmpfs", "/upper", "tmpfs", 0, "mode=755");
 	mkdirs("/upper/up");
 	mkdirs("/upper/work");
@@ -343,8 +385,7 @@ static void setup_root(char *project, char *out)
 	snprintf(to, sizeof(to), "/new%s", project);
 	bind_ro(from, to);
 	snprintf(to, sizeof(to), "/new%s", out);
-	do_mount("out", to, "9p", 0,
-		 "trans=virtio,version=9p2000.L,cache=mmap,msize=512000,access=any");
+	mount_host("out", out, to, 0, "mmap");
 	do_mount("/dev", "/new/dev", NULL, MS_MOVE, NULL);
 	do_mount("/sys", "/new/sys", NULL, MS_MOVE, NULL);
 	do_mount("/proc", "/new/proc", NULL, MS_MOVE, NULL);
@@ -507,13 +548,18 @@ int main(void)
 	/* the kernel may have mounted it for the initramfs already */
 	mount("devtmpfs", "/dev", "devtmpfs", 0, "mode=755");
 	ctl = open("/dev/console", O_RDWR | O_CLOEXEC);
-	ctl = open_port("ctl");
-	port_out = open_port("out");
-	port_err = open_port("err");
+	user_mode = cmdline_arg("vm.user_mode") != NULL;
+	ctl = user_mode ? open_line("/dev/ttyS0") : open_port("ctl");
 	project = unescape(cmdline_arg("vm.project"));
 	outdir = unescape(cmdline_arg("vm.out"));
 	load_boot_modules();
+	port_out = user_mode ? -1 : open_port("out");
+	port_err = user_mode ? -1 : open_port("err");
 	setup_root(project, outdir);
+	if (user_mode) {
+		port_out = open_output(outdir, "stdout");
+		port_err = open_output(outdir, "stderr");
+	}
 	read_job(outdir);
 	argv = job_argv();
 	if (!argv[0])
