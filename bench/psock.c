@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * psock stream|drain WAY SIZE SECONDS [CPU CPU [FILE]]: how fast a reader takes what a
+ * psock stream|drain WAY SIZE SECONDS [CPU CPU [FILE [inside]]]: how fast a reader takes what a
  * verdict program redirects to its socket, over loopback, by calls for SIZE bytes.
  *
  *	writer -> socket with the program -> (redirected) reader's socket
@@ -16,7 +16,8 @@
  *		likewise, and the reader looks at every byte
  *
  * CPU: the writer's and the reader's, else the scheduler's choice. FILE is told the
- * number of the reader's descriptor before it is used: bench/uml's driver. Prints
+ * number of the reader's descriptor before it is used: bench/uml's driver. Which does
+ * "inside" all that the reader would do by system calls. Prints
  *
  *	BYTES SECONDS CPU REF COPY
  *
@@ -54,7 +55,7 @@
 #define BURST	(4 << 20)
 #define BUFFER	(8 << 20)
 #define WARM_UP	0.1
-#define LOOK	16		/* turns between two looks at the clock: a system call in places */
+#define LOOK	(2 << 20)	/* bytes between two looks at the clock: a system call in places */
 
 static const struct way {
 	const char *name;
@@ -69,7 +70,7 @@ static const struct way {
 
 /* Of both processes. */
 static struct shared {
-	atomic_ullong taken;	/* by the reader */
+	atomic_ullong taken;	/* by the reader, who alone writes it */
 	atomic_bool stop;	/* the reader's, to the writer */
 } *shared;
 
@@ -81,6 +82,7 @@ static struct {
 	size_t size;
 	char *buf;
 	int pipe[2], null;
+	int driver;		/* 0: it makes system calls */
 	unsigned long long bytes;
 } reader;
 
@@ -106,13 +108,16 @@ static void pin(const char *to)
 		die("CPU %s: %s", to, strerror(errno));
 }
 
-static void tell(const char *path)
+static void tell(const char *path, bool inside)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
 
 	if (fd < 0 || dprintf(fd, "hook %d", flow.rd) < 0)
 		die("%s: %s", path, strerror(errno));
-	close(fd);
+	if (inside)
+		reader.driver = fd;
+	else
+		close(fd);
 }
 
 static int data_file(void)
@@ -195,12 +200,31 @@ static void take(void)
 	if (n > 0 && way->check)
 		check(n);
 	reader.bytes += n > 0 ? n : 0;
+	atomic_store(&shared->taken, reader.bytes);
+}
+
+/* Turns until @count bytes more, at least, are there. */
+static void take_all(unsigned long long count)
+{
+	const struct way *way = reader.way;
+	unsigned long long end = reader.bytes + count;
+
+	if (!reader.driver) {
+		while (reader.bytes < end)
+			take();
+		return;
+	}
+	if (dprintf(reader.driver, "take %d %d %d %lu %zu %llu %lu", flow.rd,
+		    way->splice ? reader.pipe[0] : -1, way->null ? reader.null : -1,
+		    (unsigned long)reader.buf, reader.size, count,
+		    (unsigned long)&shared->taken) < 0)
+		die("%s: %s", way->name, strerror(errno));
+	reader.bytes = atomic_load(&shared->taken);
 }
 
 static void stream(double seconds, char **cpus)
 {
 	double start, began = 0, t;
-	unsigned int turns = 0;
 	pid_t pid;
 
 	/* A process, since User Mode Linux runs one thread of each at a time; and born
@@ -218,10 +242,7 @@ static void stream(double seconds, char **cpus)
 		pin(cpus[1]);
 	start = now(CLOCK_MONOTONIC);
 	while (!took) {
-		take();
-		atomic_store(&shared->taken, reader.bytes);
-		if (++turns % LOOK)
-			continue;
+		take_all(LOOK);
 		t = now(CLOCK_MONOTONIC);
 		if (!began && t - start >= WARM_UP) {
 			began = t;
@@ -264,8 +285,7 @@ static void drain(double seconds)
 		wait_queued(sent);
 		t = now(CLOCK_MONOTONIC);
 		c = now(CLOCK_PROCESS_CPUTIME_ID);
-		for (unsigned long long end = reader.bytes + sent; reader.bytes < end;)
-			take();
+		take_all(sent);
 		if (t - start < WARM_UP)
 			continue;
 		took += now(CLOCK_MONOTONIC) - t;
@@ -294,7 +314,7 @@ int main(int argc, char **argv)
 		reader.size = strtoul(argv[3], NULL, 0);
 	}
 	if (!reader.way || !reader.size || reader.size > BUFFER || seconds <= 0 || argc == 6 ||
-	    argc > 8 || (strcmp(argv[1], "stream") && strcmp(argv[1], "drain"))) {
+	    argc > 9 || (argc == 9 && (strcmp(argv[8], "inside") || reader.way->check)) || (strcmp(argv[1], "stream") && strcmp(argv[1], "drain"))) {
 		fprintf(stderr, "see the head of bench/psock.c\n");
 		return 2;
 	}
@@ -311,7 +331,7 @@ int main(int argc, char **argv)
 	if (setsockopt(flow.rd, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof(buffer)))
 		die("SO_RCVBUFFORCE: %s", strerror(errno));
 	if (argc > 7)
-		tell(argv[7]);
+		tell(argv[7], argc > 8);
 	ref = stat_get("psock_splice_ref_bytes");
 	copy = stat_get("psock_splice_copy_bytes");
 	if (!strcmp(argv[1], "drain")) {

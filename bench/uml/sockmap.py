@@ -13,9 +13,9 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 RUN = "/sys/module/uml_bench/parameters/run"
 SECONDS = 0.1  # and as long again before it, uncounted
 WAYS = ("read", "splice", "copying", "kernel")
-# Kind, what the reader does with the bytes, bytes a call; and bench/psock.c's names for
-# reading and for splicing.
-ROWS = {
+# Whether by system calls, kind, what the reader does with the bytes, bytes a call; and
+# bench/psock.c's names for reading and for splicing.
+BY_CALLS = {
     ("stream", "into memory", 128 << 10): ("read", "splice"),
     ("stream", "looked at", 128 << 10): ("read-check", "splice-check"),
     ("stream", "thrown away", 128 << 10): ("read", "null"),
@@ -26,38 +26,44 @@ ROWS = {
     ("drain", "into memory", 512 << 10): ("read", "splice"),
     ("drain", "thrown away", 512 << 10): ("read", "null"),
 }
+ROWS = {(calls, *key): names for calls in (True, False) for key, names in BY_CALLS.items()
+        if calls or key[1] != "looked at"}
 # What is to be reached: splice(2) to what, and how much at least.
 TARGETS = [("read", "read(2)", 0.99), ("copying", "copying", 1.5)]
 # Patches that teach the kernel the same say of themselves, by bench_sockmap on 8 CPUs.
 PUBLISHED = {"read": 4292, "splice": 4270, "copying": 2770}
 
 
-def name(kind, what, size):
-    return f"sockmap {kind} {what} {size >> 10}"
+def name(calls, kind, what, size):
+    return f"sockmap {'calls' if calls else 'inside'} {kind} {what} {size >> 10}"
+
+
+def key_of(row):
+    return row["calls"], row["kind"], row["what"], row["size"]
 
 
 def rows(regex, cpus):
     """Draining has one task, so once is enough."""
-    return [{"cpus": len(set(cpus)), "place": "sockmap", "kind": kind, "what": what, "size": size,
+    return [{"cpus": len(set(cpus)), "place": "sockmap", "calls": calls, "kind": kind, "what": what, "size": size,
              "ways": list(WAYS), "rounds": []}
-            for kind, what, size in ROWS if re.search(regex, name(kind, what, size)) and
+            for calls, kind, what, size in ROWS if re.search(regex, name(calls, kind, what, size)) and
             (kind == "stream" or len(set(cpus)) == 2)]
 
 
 def sample(uml, row, way, cpus):
-    program = ROWS[row["kind"], row["what"], row["size"]][way != "read"]
+    program = ROWS[key_of(row)][way != "read"]
     uml.do(f"param socksplice splice_zerocopy {int(way == 'splice')}")
     uml.run(f"splice {'kernel' if way == 'kernel' else 'module'}")
     before = uml.look()
     # on the reader's CPU from its birth: see bench/psock.c
     answer = uml.do(f"host {ROOT} taskset -c {cpus[1]} build/psock/bench {row['kind']} {program} {row['size']} "
-                    f"{SECONDS} {cpus[0]} {cpus[1]} {RUN}")
+                    f"{SECONDS} {cpus[0]} {cpus[1]} {RUN}{'' if row['calls'] else ' inside'}")
     others = uml.others(before)
     count, took, cpu, ref, copy = map(float, answer.split())
     went = {"read": ref + copy == 0, "splice": ref >= count and copy < ref / 10,
             "copying": copy >= count and not ref, "kernel": ref + copy == 0}
     if not went[way]:
-        uml.die(f"{name(row['kind'], row['what'], row['size'])} {way}: {count:.0f} bytes, "
+        uml.die(f"{name(*key_of(row))} {way}: {count:.0f} bytes, "
                 f"{ref:.0f} by reference, {copy:.0f} by copy")
     return {"value": count / took, "cpu": count / cpu, "others": others}
 
@@ -75,7 +81,8 @@ def table(some):
 def label(r):
     row = r.row
     where = "" if row["kind"] == "drain" else f"{row['cpus']} CPU{'s' if row['cpus'] > 1 else ''}, "
-    return f"{row['kind']}, {where}{row['what']}, {row['size'] >> 10} KB a call"
+    how = "" if row["calls"] else ", no system calls"
+    return f"{row['kind']}, {where}{row['what']}, {row['size'] >> 10} KB a {'call' if row['calls'] else 'turn'}{how}"
 
 
 def ratios(r):

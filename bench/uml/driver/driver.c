@@ -18,6 +18,8 @@
  *		transactions or bytes, and BYTES went by ring or by SO_SPLICE
  *	splice module|kernel		for the next: see ops.h
  *	hook FD				sends splice(2) on the caller's TCP socket FD there
+ *	take FD PIPE SINK BUF SIZE BYTES COUNT	what the caller would do by system
+ *					calls, done here: see take.h
  *	c2c				Answer: NANOSECONDS, of a cache line's way from
  *					CPU 0 to CPU 1
  */
@@ -30,6 +32,7 @@
 
 #include "ops.h"
 #include "relay.h"
+#include "take.h"
 #include "transport.h"
 
 #define MAX_CONNS	16
@@ -312,6 +315,19 @@ static int measure_c2c(void)
 	return err;
 }
 
+static int take_set(const char *val)
+{
+	unsigned long buf, count;
+	struct take t;
+
+	if (sscanf(val, "take %d %d %d %lu %zu %llu %lu", &t.fd, &t.pipe, &t.sink, &buf, &t.size,
+		   &t.bytes, &count) != 7)
+		return -EINVAL;
+	t.buf = (char __user *)buf;
+	t.count = (u64 __user *)count;
+	return take(&t);
+}
+
 static int run_set(const char *val, const struct kernel_param *kp)
 {
 	unsigned int poll, nodelay = 1, msec, cpus[2] = {}, fd;
@@ -330,6 +346,8 @@ static int run_set(const char *val, const struct kernel_param *kp)
 		splice_by_module = !strcmp(name, "module");
 		return 0;
 	}
+	if (!strncmp(val, "take ", 5))
+		return take_set(val);
 	if (!strncmp(val, "c2c", 3))
 		return measure_c2c();
 	j.stream = sscanf(val, "stream %23s %zu %u %u %u %u %u", name, &j.size,
