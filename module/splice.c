@@ -142,10 +142,15 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 			n = socksplice_rx_wait(sk, c, &timeo, sk->sk_rcvlowat - 1);
 			if (n < 0)
 				break;
-			asleep = timeo && !signal_pending(current);
+			asleep = timeo;
 			c = socksplice_rx_turn_wait(sk);
 			if (sk->sk_disconnects != disconnects) {
 				n = -EPIPE;
+				break;
+			}
+			/* before a look at what is there, as in tcp_splice_read() */
+			if (signal_pending(current)) {
+				n = sock_intr_errno(timeo);
 				break;
 			}
 			continue;
