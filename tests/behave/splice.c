@@ -146,6 +146,40 @@ static void splice_at_mark(void)
 	conn_end(&k);
 }
 
+static void nothing(int sig)
+{
+	(void)sig;
+}
+
+/* A signal comes before what is there, if that is less than the mark. */
+static void splice_interrupted(void)
+{
+	struct sigaction sa = { .sa_handler = nothing };
+	int low = 4, p[2];
+	struct conn k;
+	struct call c;
+	char b[8];
+
+	conn_start(&k);
+	pipe_make(p, 0);
+	MUST(sigaction(SIGUSR1, &sa, NULL));
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	for (int i = 0; i < 2; i++) {
+		CALL_SPLICE(&c, k.b, p[1], 100, 0);
+		call_blocked(&c);
+		if (i) {
+			SAY(send(k.a, "abc", 3, 0));
+			arrive(k.b, 3);
+			call_blocked(&c);
+		}
+		pthread_kill(c.thread, SIGUSR1);
+		SAY(call_end(&c));
+	}
+	SAY(splice(k.b, NULL, p[1], NULL, 100, 0));
+	SAY_BUF(read(p[0], b, sizeof(b)), b);
+	conn_end(&k);
+}
+
 static void splice_reset(void)
 {
 	struct conn k;
@@ -423,7 +457,7 @@ static void peek_offset_stays(void)
 
 const struct bcase splice_cases[] = {
 	CASE(pipe_to_socket), CASE(socket_to_pipe), CASE(splice_blocks), CASE(splice_at_mark),
-	CASE(splice_reset), CASE(partial_pipe), CASE(splice_offset_refused), CASE(spliced_bytes_stay), CASE(relay),
+	CASE(splice_interrupted), CASE(splice_reset), CASE(partial_pipe), CASE(splice_offset_refused), CASE(spliced_bytes_stay), CASE(relay),
 	CASE(file_to_socket), CASE(tee_onward), CASE(splice_across_spill),
 	CASE(splice_and_recv_in_turn), CASE(peek_offset_stays),
 	{ }
