@@ -43,6 +43,10 @@ int socksplice_hook_status(void)
 	return hook_status;
 }
 
+#if defined(SOCKSPLICE_HOOK_BY_OPS) && !defined(CONFIG_UML)
+#error "only User Mode Linux lets a module write to the kernel's constants"
+#endif
+
 typedef ssize_t splice_read_fn(struct socket *sock, loff_t *ppos,
 			       struct pipe_inode_info *pipe, size_t len,
 			       unsigned int flags);
@@ -222,10 +226,6 @@ void socksplice_hook_exit(void)
  * of these operations, as kTLS has, keeps the kernel's function, where ftrace would lead
  * that here, too.
  */
-#ifndef CONFIG_UML
-#error "only User Mode Linux lets a module write to the kernel's constants"
-#endif
-
 ssize_t socksplice_hook_splice_read(struct socket *sock, loff_t *ppos,
 				    struct pipe_inode_info *pipe, size_t len,
 				    unsigned int flags)

@@ -31,9 +31,19 @@ struct rx_sleeper {
 	u64 woken;
 };
 
+static bool rx_has_bytes(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
+{
+	const int mark = READ_ONCE(sk->sk_rcvlowat);
+	u32 total = socksplice_rx_available(sk, c);
+
+	if (likely(pos != SOCKSPLICE_RX_MARK))
+		return total > pos;
+	return total >= (u32)mark || tcp_epollin_ready(sk, mark);
+}
+
 bool socksplice_rx_has_more(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
 {
-	return socksplice_rx_available(sk, c) > pos || READ_ONCE(sk->sk_err) ||
+	return rx_has_bytes(sk, c, pos) || READ_ONCE(sk->sk_err) ||
 	       (READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN) ||
 	       READ_ONCE(sk->sk_state) == TCP_CLOSE || sock_flag(sk, SOCK_DONE) ||
 	       test_bit(CHAN_RX_CLOSED, &c->flags);

@@ -105,8 +105,10 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 		/* Any byte is enough, but TCP does not wake who sleeps for less than the
 		 * mark (tcp_data_ready()).
 		 */
-		if (asleep && !socksplice_rx_has_more(sk, c, sk->sk_rcvlowat - 1))
+		if (asleep && !socksplice_rx_has_more(sk, c, SOCKSPLICE_RX_MARK))
 			l = (struct rx_look){};
+		else
+			asleep = false;
 		if (l.tcp) {
 			n = tcp_to_pipe(sock, c, &turn, ppos, pipe, len, flags);
 			c = rx_chan(sk);
@@ -139,7 +141,7 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 			if (n <= 0)
 				break;
 			socksplice_rx_turn_end(&turn);
-			n = socksplice_rx_wait(sk, c, &timeo, sk->sk_rcvlowat - 1);
+			n = socksplice_rx_wait(sk, c, &timeo, SOCKSPLICE_RX_MARK);
 			if (n < 0)
 				break;
 			asleep = timeo;

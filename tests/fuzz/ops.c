@@ -584,6 +584,9 @@ static void op_option(const struct op *op)
 		return left_out("unread bytes");
 	say("  option %d %d, %d", options[i].level, options[i].name, value);
 	say_result(setsockopt(s->fd, options[i].level, options[i].name, &value, sizeof(value)));
+	/* Whether it acknowledges at once depends on when what came and went. */
+	if (options[i].level == IPPROTO_TCP && options[i].name == TCP_QUICKACK)
+		return;
 	say("  now %d", get_int(s->fd, options[i].level, options[i].name));
 }
 
@@ -608,6 +611,8 @@ static void op_lowat(const struct op *op)
 
 	if (s->asleep)
 		return left_out("a thread sleeps");
+	if (s->async)
+		say("  ready %d", signalled(SIGRTMIN + op->end));
 	say_result(setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &op->n, sizeof(op->n)));
 	s->lowat = op->n;
 	/* Bytes in a ring are announced at the next arrival only. */

@@ -18,7 +18,7 @@ static ssize_t read_to(struct file *file, char __user *buf, size_t len)
 	return file->f_op->read_iter(&kiocb, &iter);
 }
 
-/* As splice(2) does it. */
+/* As splice(2) does it, where the pipe has room for @len. */
 static ssize_t splice_to(struct file *sock, struct file *pipe, size_t len)
 {
 	struct pipe_inode_info *info = pipe->private_data;
