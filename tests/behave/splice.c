@@ -466,7 +466,8 @@ static void peek_offset_stays(void)
 
 const struct bcase splice_cases[] = {
 	CASE(pipe_to_socket), CASE(socket_to_pipe), CASE(splice_blocks), CASE(splice_at_mark),
-	CASE(splice_interrupted), CASE(splice_reset), CASE(partial_pipe), CASE(splice_offset_refused), CASE(spliced_bytes_stay), CASE(relay),
+	CASE(splice_interrupted), CASE(splice_reset), CASE(partial_pipe),
+	CASE(splice_offset_refused), CASE(spliced_bytes_stay), CASE(relay),
 	CASE(file_to_socket), CASE(tee_onward), CASE(splice_across_spill),
 	CASE(splice_and_recv_in_turn), CASE(peek_offset_stays),
 	{ }

@@ -220,7 +220,7 @@ static void received(const struct op *op, int flags, struct received *r)
 static bool is_woken_late(const struct op *op, const struct side *s, int have)
 {
 	return s->lowat > 1 &&
-	       (have || op->n < s->lowat || op->flags & (MSG_WAITALL | MSG_PEEK));
+	       (have || wanted(op) < s->lowat || op->flags & (MSG_WAITALL | MSG_PEEK));
 }
 
 static void op_recv(const struct op *original)
