@@ -149,6 +149,7 @@ struct call {
 
 void call_start(struct call *c, long nr, ...);	/* always six arguments */
 void call_blocked(struct call *c);		/* until it sleeps in the call */
+bool call_returned(const struct call *c);	/* and so call_end() does not wait */
 long call_end(struct call *c);			/* its result, errno set */
 #define CALL_RECV(c, fd, buf, len, flags) \
 	call_start(c, SYS_recvfrom, (long)(fd), (long)(buf), (long)(len), (long)(flags), 0L, 0L)

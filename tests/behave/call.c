@@ -60,6 +60,14 @@ void call_blocked(struct call *c)
 	}
 }
 
+bool call_returned(const struct call *c)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d", c->tid);
+	return access(path, F_OK) != 0;
+}
+
 long call_end(struct call *c)
 {
 	pthread_join(c->thread, NULL);

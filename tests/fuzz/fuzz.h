@@ -112,6 +112,7 @@ extern struct side side[2];
 extern struct conn conn;
 extern bool big;
 
+void interrupt(struct side *s);			/* its sleeper, by a signal without SA_RESTART */
 void settle(void);
 void settle_fin(int fd);			/* until the FIN that it has sent is acknowledged */
 bool at_end(const struct side *s);		/* it will receive no more bytes */

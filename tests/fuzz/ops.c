@@ -342,10 +342,13 @@ static bool make_quiet(const char *why)
 	return true;
 }
 
+static bool dropped;	/* the pair, at some time */
+
 static void drop(void)
 {
 	struct pair_info info;
 
+	dropped = true;
 	if (env.paired && !pairs_find(conn.cookie[0], conn.cookie[1], &info))
 		pairs_drop(info.id);
 }
@@ -473,6 +476,18 @@ static void op_wait_ready(const struct op *op)
 	say("  sleeps");
 }
 
+/* A signal that meets a sleeper on its way from the ring to TCP counts as having come
+ * before the call (docs/differences.md), so a pair that is dropped gets another.
+ */
+void interrupt(struct side *s)
+{
+	pthread_kill(s->call.thread, SIGUSR1);
+	while (dropped && !call_returned(&s->call)) {
+		usleep(10000);
+		pthread_kill(s->call.thread, SIGUSR1);
+	}
+}
+
 static void op_signal(const struct op *op)
 {
 	struct side *s = &side[op->end];
@@ -482,7 +497,10 @@ static void op_signal(const struct op *op)
 	if (!s->asleep)
 		return left_out("nobody sleeps");
 	say("  %s", restart ? "with SA_RESTART" : "without SA_RESTART");
-	pthread_kill(s->call.thread, restart ? SIGUSR2 : SIGUSR1);
+	if (restart)
+		pthread_kill(s->call.thread, SIGUSR2);
+	else
+		interrupt(s);
 	while (__atomic_load_n(sigusrs, __ATOMIC_ACQUIRE) == before)
 		usleep(100);
 	if (s->target && restart && !s->avail)

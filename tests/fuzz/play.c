@@ -238,7 +238,7 @@ static void end(void)
 		if (!side[i].asleep)
 			continue;
 		say("%c ends its sleeper", 'A' + i);
-		pthread_kill(side[i].call.thread, SIGUSR1);
+		interrupt(&side[i]);
 		wait_end(i);
 	}
 	for (int i = 0; i < 2; i++) {
