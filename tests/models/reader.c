@@ -53,7 +53,7 @@ static void look_at_seq(struct thread *t, u8 seq, u8 copied)
 		t->tcp = gap;
 }
 
-/* The same without it, for rx_more(). */
+/* The same without it, for socksplice_rx_has_more(). */
 #define SNAPSHOT() do {							\
 		AT("rx_look: rcv_nxt, unlocked");			\
 		t->tcp = SHARED(S.rcv_nxt);				\
@@ -70,7 +70,7 @@ static void look_at_seq(struct thread *t, u8 seq, u8 copied)
 		}							\
 		seen = t->tcp || t->ring;				\
 		if (!seen) {						\
-			AT("rx_more: the end");				\
+			AT("socksplice_rx_has_more: the end");				\
 			explore_shared++;				\
 			seen = S.b_err || S.b_done || S.rx_closed;	\
 		}							\
