@@ -70,7 +70,7 @@ static void look_at_seq(struct thread *t, u8 seq, u8 copied)
 		}							\
 		seen = t->tcp || t->ring;				\
 		if (!seen) {						\
-			AT("socksplice_rx_has_more: the end");				\
+			AT("socksplice_rx_has_more: the end");		\
 			explore_shared++;				\
 			seen = S.b_err || S.b_done || S.rx_closed;	\
 		}							\
