@@ -47,7 +47,7 @@ test-debug:	## the tests in VMs on a kernel with KASAN, lockdep and the like
 	@tests/run --kernel debug $(ARGS) behave fuzz topo psock sosplice debug
 
 test-uml:	## the tests of sockets under KASAN in User Mode Linux, at native speed
-	@tests/run --kernel uml $(ARGS) behave fuzz psock sosplice
+	@tests/run --kernel uml $(ARGS) behave fuzz psock
 
 test-%:
 	@tests/run $(ARGS) $*
