@@ -314,7 +314,8 @@ int main(int argc, char **argv)
 		reader.size = strtoul(argv[3], NULL, 0);
 	}
 	if (!reader.way || !reader.size || reader.size > BUFFER || seconds <= 0 || argc == 6 ||
-	    argc > 9 || (argc == 9 && (strcmp(argv[8], "inside") || reader.way->check)) || (strcmp(argv[1], "stream") && strcmp(argv[1], "drain"))) {
+	    argc > 9 || (argc == 9 && (strcmp(argv[8], "inside") || reader.way->check)) ||
+	    (strcmp(argv[1], "stream") && strcmp(argv[1], "drain"))) {
 		fprintf(stderr, "see the head of bench/psock.c\n");
 		return 2;
 	}

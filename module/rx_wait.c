@@ -33,11 +33,12 @@ struct rx_sleeper {
 
 static bool rx_has_bytes(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
 {
-	const int mark = READ_ONCE(sk->sk_rcvlowat);
-	u32 total = socksplice_rx_available(sk, c);
+	const u32 total = socksplice_rx_available(sk, c);
+	int mark;
 
 	if (likely(pos != SOCKSPLICE_RX_MARK))
 		return total > pos;
+	mark = READ_ONCE(sk->sk_rcvlowat);
 	return total >= (u32)mark || tcp_epollin_ready(sk, mark);
 }
 

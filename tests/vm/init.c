@@ -3,8 +3,9 @@
  * PID 1 of a test VM.
  *
  * The host's root file system comes over 9p, or by User Mode Linux's hostfs, read-only,
- * under an overlay in memory: everything that the host has installed can be used, anything may be
- * written, nothing of it stays. The project folder is the host's own, read-only.
+ * under an overlay in memory: everything that the host has installed can be used,
+ * anything may be written, nothing of it stays. The project folder is the host's own,
+ * read-only.
  * Three virtio-serial ports lead out, so that what a command prints, what the
  * kernel prints (on the serial console) and the verdict never mix. User Mode Linux has
  * none: there the first two are files in the out folder, and ctl a serial line.
