@@ -32,8 +32,10 @@ WAYS = {
     "nodelay": ("tcp", 0, 1),
     "unix": ("unix", 0, 0),
     "ring": ("ring", 0, 0),
+    "socket": ("socket", 0, 0),
     "paired": ("paired", 0, 0),
     "ring+poll": ("ring", POLL, 0),
+    "socket+poll": ("socket", POLL, 0),
     "paired+poll": ("paired", POLL, 0),
 }
 # Of a sample: the host's CPUs stolen, or taken from our threads by others.
@@ -140,6 +142,7 @@ def set_up(uml, ring_size, ring_max):
         uml.do(f"host / ip -n {ns} addr add {address} dev eth0")
         uml.do(f"host / ip -n {ns} link set eth0 up")
     uml.run("open unix unix")
+    uml.run("open socket socket")
     for enrol, prefix in ((0, ""), (1, "paired")):
         uml.do(f"param socksplice enroll_all {enrol}")
         uml.do("ns")

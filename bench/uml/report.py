@@ -5,6 +5,7 @@ stand to what is to be reached. Judges by words only: its status is 0."""
 
 import json
 import os
+import re
 import statistics
 import sys
 
@@ -15,8 +16,9 @@ import lab  # noqa: E402
 import relay  # noqa: E402
 import sockmap  # noqa: E402
 
-NAMES = {"tcp": "TCP", "nodelay": "TCP_NODELAY", "unix": "AF_UNIX", "ring": "ring", "paired": "paired",
-         "ring+poll": "ring+poll", "paired+poll": "paired+poll"}
+NAMES = {"tcp": "TCP", "nodelay": "TCP_NODELAY", "unix": "AF_UNIX", "ring": "ring",
+         "socket": "its socket", "paired": "paired", "ring+poll": "ring+poll", "socket+poll": "its socket+poll",
+         "paired+poll": "paired+poll"}
 OTHERS = {"relay": relay, "sockmap": sockmap}  # rows of another kind
 # What another implementation of the idea says of itself: RR at 1 KB, and the last at 1 B.
 PUBLISHED = [("loopback", 1024, "paired", 2.2), ("loopback", 1024, "paired+poll", 6.7),
@@ -48,7 +50,7 @@ class Row:
         return self.ratio(way, *[w for w in ("tcp", "nodelay") if w in self.row["ways"]])
 
     def to_ring(self, way):
-        return self.ratio(way, way.replace("paired", "ring"))
+        return self.ratio(way, re.sub("paired|socket", "ring", way))
 
     def by_ring(self):
         return min(r["ways"][w]["ring"] for r in self.rounds for w in r["ways"] if w.startswith("paired"))
@@ -56,15 +58,15 @@ class Row:
 
 def table(rows):
     ways = [w for w in NAMES if any(w in r.row["ways"] for r in rows)]
-    bare = "ring" in ways
+    rated = [w for w in ("paired", "paired+poll", "socket", "socket+poll") if "ring" in ways and w in ways]
     yield ["", *(NAMES[w] for w in ways), "paired/TCP", "+poll/TCP",
-           *(["paired/ring", "+poll/ring"] if bare else []), "by ring"]
+           *(("+poll" if "+" in w else w) + "/ring" for w in rated), "by ring"]
     for r in rows:
         scale = 1e3 if r.row["kind"] == "rr" else 1e6
         yield [name(r.row) + (" *" if r.rough else ""),
                *(f"{r.median(w) / scale:,.1f}" if w in r.row["ways"] else "-" for w in ways),
                f"{r.to_tcp('paired'):.2f}x", f"{r.to_tcp('paired+poll'):.2f}x",
-               *([f"{r.to_ring('paired'):.2f}", f"{r.to_ring('paired+poll'):.2f}"] if bare else []),
+               *(f"{r.to_ring(w):.2f}" for w in rated),
                f"{r.by_ring():.1%}"]
 
 

@@ -8,7 +8,7 @@
  * answer is then read from it:
  *
  *	listen ADDR			for what follows
- *	open NAME tcp|unix|ring|spliced	keeps a connection by that name
+ *	open NAME tcp|unix|ring|socket|spliced	keeps a connection by that name
  *	open NAME copying CPU		the same; for these see relay.h
  *	open NAME piping CPU FD FD
  *	rr NAME SIZE CPU CPU POLL MSEC	requests of SIZE bytes, answers of as many
@@ -214,6 +214,8 @@ static int open_conn(const char *name, const char *kind, unsigned int cpu, const
 		err = transport_open_unix(c);
 	else if (!strcmp(kind, "ring"))
 		err = transport_open_ring(c, RING_SIZE);
+	else if (!strcmp(kind, "socket"))
+		err = transport_open_socket(c, RING_SIZE);
 	else if (!strcmp(kind, "copying"))
 		err = relay_open_copying(c, cpu);
 	else if (!strcmp(kind, "piping"))

@@ -2,10 +2,12 @@
 #include <linux/err.h>
 #include <linux/in.h>
 #include <linux/inet.h>
+#include <linux/module.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/stat.h>
 #include <linux/slab.h>
+#include <linux/uio.h>
 #include <linux/un.h>
 #include <net/sock.h>
 #include <net/tcp.h>
@@ -104,6 +106,38 @@ int transport_open_ring(struct conn *c, u32 size)
 	return 0;
 }
 
+/* The same behind a socket that is nothing else. */
+struct ring_socket {
+	struct socket sock;
+	struct end *end;
+};
+
+static int ring_sendmsg(struct socket *sock, struct msghdr *msg, size_t len);
+static int ring_recvmsg(struct socket *sock, struct msghdr *msg, size_t len, int flags);
+
+static const struct proto_ops ring_ops = {
+	.family = PF_UNSPEC,
+	.owner = THIS_MODULE,
+	.sendmsg = ring_sendmsg,
+	.recvmsg = ring_recvmsg,
+};
+
+int transport_open_socket(struct conn *c, u32 size)
+{
+	int i, err = transport_open_ring(c, size);
+
+	for (i = 0; i < 2 && !err; i++) {
+		struct ring_socket *s = kzalloc(sizeof(*s), GFP_KERNEL);
+
+		if (!s)
+			return -ENOMEM;
+		s->sock.ops = &ring_ops;
+		s->end = &c->end[i];
+		c->end[i].sock = &s->sock;
+	}
+	return err;
+}
+
 int transport_set(struct conn *c, unsigned int poll_usec, bool nodelay)
 {
 	int i, err = 0, poll = poll_usec, on = nodelay;
@@ -123,7 +157,8 @@ int transport_set(struct conn *c, unsigned int poll_usec, bool nodelay)
 	return err;
 }
 
-static void bare_send(struct bare_ring *b, char *buf, u32 len)
+/* From @buf, or from @iter if there is one. */
+static void bare_send(struct bare_ring *b, char *buf, struct iov_iter *iter, u32 len)
 {
 	while (len) {
 		u32 n, done = 0;
@@ -140,7 +175,10 @@ static void bare_send(struct bare_ring *b, char *buf, u32 len)
 			void *p = ring_write_seg(&b->ring, done, &seg);
 
 			seg = min(seg, n - done);
-			memcpy(p, buf + done, seg);
+			if (iter)
+				WARN_ON_ONCE(copy_from_iter(p, seg, iter) < seg);
+			else
+				memcpy(p, buf + done, seg);
 			done += seg;
 		}
 		ring_publish(&b->ring, n);
@@ -167,7 +205,8 @@ static bool bare_spin(struct bare_ring *b, unsigned int usec)
 	return false;
 }
 
-static ssize_t bare_recv(struct bare_ring *b, char *buf, u32 len, unsigned int poll_usec)
+static ssize_t bare_recv(struct bare_ring *b, char *buf, struct iov_iter *iter, u32 len,
+			 unsigned int poll_usec)
 {
 	u32 n, done = 0;
 
@@ -180,7 +219,10 @@ static ssize_t bare_recv(struct bare_ring *b, char *buf, u32 len, unsigned int p
 		void *p = ring_read_seg(&b->ring, done, &seg);
 
 		seg = min(seg, n - done);
-		memcpy(buf + done, p, seg);
+		if (iter)
+			WARN_ON_ONCE(copy_to_iter(p, seg, iter) < seg);
+		else
+			memcpy(buf + done, p, seg);
 		done += seg;
 	}
 	ring_consume(&b->ring, n);
@@ -189,13 +231,28 @@ static ssize_t bare_recv(struct bare_ring *b, char *buf, u32 len, unsigned int p
 	return n;
 }
 
+static int ring_sendmsg(struct socket *sock, struct msghdr *msg, size_t len)
+{
+	const struct end *e = container_of(sock, struct ring_socket, sock)->end;
+
+	bare_send(e->out, NULL, &msg->msg_iter, len);
+	return len;
+}
+
+static int ring_recvmsg(struct socket *sock, struct msghdr *msg, size_t len, int flags)
+{
+	const struct end *e = container_of(sock, struct ring_socket, sock)->end;
+
+	return bare_recv(e->in, NULL, &msg->msg_iter, len, e->poll_usec);
+}
+
 int transport_send(struct end *e, void *buf, size_t len)
 {
 	struct msghdr msg = { .msg_flags = MSG_NOSIGNAL };
 	size_t done = 0;
 
 	if (!e->sock) {
-		bare_send(e->out, buf, len);
+		bare_send(e->out, buf, NULL, len);
 		return 0;
 	}
 	while (done < len) {
@@ -216,7 +273,7 @@ ssize_t transport_recv(struct end *e, void *buf, size_t len)
 	int n;
 
 	if (!e->sock)
-		return bare_recv(e->in, buf, len, e->poll_usec);
+		return bare_recv(e->in, buf, NULL, len, e->poll_usec);
 	n = kernel_recvmsg(e->sock, &msg, &vec, 1, len, 0);
 	return n ? n : -EPIPE;
 }

@@ -3,7 +3,8 @@
  * What is compared: ways to bring bytes from one kernel thread to another. A socket
  * is an ordinary one and is used as an application uses it, by its sendmsg and
  * recvmsg; whether it is paired is the module's business alone. The bare ring is
- * module/ring.h with two wait queues and nothing else: what a pair could at best be.
+ * module/ring.h with two wait queues and nothing else. "socket" is the same behind
+ * sendmsg and recvmsg, with no lock, no state and no option: what a pair could at best be.
  */
 #ifndef UML_BENCH_TRANSPORT_H
 #define UML_BENCH_TRANSPORT_H
@@ -40,6 +41,7 @@ int transport_listen(const char *addr);
 int transport_open_tcp(struct conn *c);
 int transport_open_unix(struct conn *c);
 int transport_open_ring(struct conn *c, u32 size);
+int transport_open_socket(struct conn *c, u32 size);
 
 /* Busy polling and TCP_NODELAY of both ends from now on. The caller is privileged. */
 int transport_set(struct conn *c, unsigned int poll_usec, bool nodelay);
