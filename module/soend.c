@@ -22,6 +22,7 @@
  * slot's reference and, once that is gone, by socksplice_inflight_drain(), which
  * waits for who has loaded a pointer but not called it.
  */
+#include <linux/kmemleak.h>
 #include <linux/module.h>
 #include <linux/poll.h>
 #include <linux/sched/signal.h>
@@ -46,9 +47,11 @@ enum { V4, V6, FAMILIES };
 /* A socket between splices, a sink that is no source, a source. */
 enum role { RESTING, SINK, SOURCE, ROLES };
 
-/* Filled by init. base_ops: NULL where there is no IPv6. */
-static const struct proto_ops *base_ops[FAMILIES];
-static struct proto_ops source_ops[FAMILIES], sink_ops[FAMILIES];
+/* Filled by init. NULL where there is no IPv6. Ours are never freed: accept() gives a new
+ * socket the ops of the one that it is called on, before it has found out that this does
+ * not listen, and without a reference on us.
+ */
+static const struct proto_ops *base_ops[FAMILIES], *source_ops[FAMILIES], *sink_ops[FAMILIES];
 static struct proto prots[2][ROLES][FAMILIES];	/* first: paired */
 
 /* PAIR's functions, which do for a socket that is not, or no longer, paired. */
@@ -455,7 +458,8 @@ static int family_of(const struct proto *prot)
 /* Unless somebody else has put others there since. */
 static void set_functions(struct sock *sk, enum role role)
 {
-	const struct proto_ops *ops = role == SOURCE ? source_ops : sink_ops;
+	const struct proto_ops **ops = role == RESTING ? base_ops :
+				       role == SOURCE ? source_ops : sink_ops;
 	struct socket *sock = sk->sk_socket;	/* NULL once it is closed */
 	int f = family_of(sk->sk_prot);
 
@@ -463,9 +467,9 @@ static void set_functions(struct sock *sk, enum role role)
 		WRITE_ONCE(sk->sk_prot, &prots[!!socksplice_chan_get(sk)][role][f]);
 	/* A v4-mapped socket has the ops of its family, not of its struct proto. */
 	for (f = 0; sock && f < FAMILIES; f++) {
-		if (sock->ops == &source_ops[f] || sock->ops == &sink_ops[f] ||
-		    (base_ops[f] && sock->ops == base_ops[f])) {
-			WRITE_ONCE(sock->ops, role == RESTING ? base_ops[f] : &ops[f]);
+		if (base_ops[f] && (sock->ops == source_ops[f] || sock->ops == sink_ops[f] ||
+				    sock->ops == base_ops[f])) {
+			WRITE_ONCE(sock->ops, ops[f]);
 			break;
 		}
 	}
@@ -646,6 +650,9 @@ int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 		return -EOPNOTSUPP;
 	if (sk->sk_state == TCP_CLOSE || !sk->sk_socket)
 		return -ENOTCONN;
+	/* SMC hands options on to a socket of its own, whose callbacks it then takes. */
+	if (sk->sk_kern_sock)
+		return -EINVAL;
 	if (end && end->hooked)
 		return socksplice_soend_has_callbacks(sk, end) ? 0 : -EINVAL;
 	if (!is_plain(sk))
@@ -799,14 +806,26 @@ static void make_protos(bool paired, int f, const struct proto *base)
 	source->recvmsg = paired ? paired_source_recvmsg : source_recvmsg;
 }
 
-static void make_ops(int f, const struct proto_ops *base)
+static int make_ops(int f, const struct proto_ops *base)
 {
+	struct proto_ops *ops = kmalloc_array(2, sizeof(*ops), GFP_KERNEL);
+
+	if (!ops)
+		return -ENOMEM;
+	kmemleak_not_leak(ops);
+	ops[0] = *base;		/* and so its owner */
+	ops[0].poll = hooked_poll;
+	/* Text of the kernel; and else a socket that was disconnected meanwhile, and
+	 * listens, could give birth to one that has our ops and no end.
+	 */
+	ops[0].accept = sock_no_accept;
+	ops[1] = ops[0];
+	ops[1].splice_read = source_splice_read;
+	ops[1].set_rcvlowat = source_set_rcvlowat;
 	base_ops[f] = base;
-	sink_ops[f] = *base;	/* and so its owner */
-	sink_ops[f].poll = hooked_poll;
-	source_ops[f] = sink_ops[f];
-	source_ops[f].splice_read = source_splice_read;
-	source_ops[f].set_rcvlowat = source_set_rcvlowat;
+	sink_ops[f] = &ops[0];
+	source_ops[f] = &ops[1];
+	return 0;
 }
 
 int socksplice_soend_init(void)
@@ -831,14 +850,14 @@ int socksplice_soend_init(void)
 	plain.state_change = sock->sk->sk_state_change;
 	plain.write_space = sock->sk->sk_write_space;
 	plain.error_report = sock->sk->sk_error_report;
-	make_ops(V4, sock->ops);
+	err = make_ops(V4, sock->ops);
 	sock_release(sock);
 	/* IPv6 may be switched off; its ops are not exported everywhere. */
-	if (!sock_create_kern(&init_net, AF_INET6, SOCK_STREAM, IPPROTO_TCP, &sock)) {
-		make_ops(V6, sock->ops);
+	if (!err && !sock_create_kern(&init_net, AF_INET6, SOCK_STREAM, IPPROTO_TCP, &sock)) {
+		err = make_ops(V6, sock->ops);
 		sock_release(sock);
 	}
-	return 0;
+	return err;
 }
 
 void socksplice_soend_exit(void)

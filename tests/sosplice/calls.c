@@ -371,6 +371,21 @@ static void count_is_kept(void)
 	check(!socksplice_moved(r.p), "%lld", (long long)socksplice_moved(r.p));
 }
 
+/* What would give a new socket the operations of a spliced one. */
+static void no_accept(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET6);
+	splice_on(&r);
+	check(accept(r.p, NULL, NULL) < 0 && errno == EOPNOTSUPP, "%s", strerror(errno));
+	check(accept(r.q, NULL, NULL) < 0 && errno == EOPNOTSUPP, "%s", strerror(errno));
+	stream_write(r.c, 0, 5000);
+	stream_read(r.s, 0, 5000);
+	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
+	check(accept(r.p, NULL, NULL) < 0 && errno == EINVAL, "%s", strerror(errno));
+}
+
 const struct sock_case call_cases[] = {
 	{ "EBUSY-source-is-spliced", ebusy_source },
 	{ "EBUSY-sink-is-spliced", ebusy_sink },
@@ -379,6 +394,7 @@ const struct sock_case call_cases[] = {
 	{ "ENOTCONN-nothing-to-end", enotconn_unsplice },
 	{ "EOPNOTSUPP-listener", eopnotsupp_listener },
 	{ "EPROTONOSUPPORT-not-TCP", eprotonosupport },
+	{ "no-accept", no_accept },
 	{ "EBADF", ebadf },
 	{ "ENOTSOCK", enotsock },
 	{ "EINVAL-values", einval },
