@@ -214,7 +214,7 @@ void socksplice_hook_exit(void)
 	if (hook_status)
 		return;
 	/* Wakes who sleeps there; nobody is sent there any more. */
-	socksplice_psock_enable(false);
+	socksplice_psock_stop();
 	unregister_ftrace_function(&hook_ops);
 	ftrace_free_filter(&hook_ops);
 	hook_status = -ESHUTDOWN;
@@ -263,7 +263,7 @@ int socksplice_hook_init(void)
 
 void socksplice_hook_exit(void)
 {
-	socksplice_psock_enable(false);	/* as above */
+	socksplice_psock_stop();	/* as above */
 	ops_set(kernels_splice_read);
 	hook_status = -ESHUTDOWN;
 }

@@ -15,7 +15,7 @@
  *		redirected here, the receive queue what TCP received; the
  *		ingress queue is read first. Compare tcp_bpf_recvmsg().
  *
- * The mode may change whenever we do not hold the socket lock.
+ * The mode may change at any time: a map gives up a socket without its lock.
  *
  * Bytes go to the pipe as a reference on their page, or are copied to a page
  * fragment where that is not safe: see psock_may_share(). They leave the
@@ -39,6 +39,7 @@
  */
 #include <linux/highmem.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/pipe_fs_i.h>
 #include <linux/sched/signal.h>
 #include <linux/splice.h>
@@ -55,10 +56,11 @@
 /* How often a reader looks again at bytes that TCP has and no program took. */
 #define PSOCK_RETRY	(HZ / 20)
 
-/* Off until somebody asks for it. Written by socksplice_psock_enable() only; read
- * with READ_ONCE.
+/* Off until somebody asks for it, and for good once psock_gone. Written under
+ * psock_switch; psock_on is read with READ_ONCE.
  */
-static bool psock_on;
+static bool psock_on, psock_gone;
+static DEFINE_MUTEX(psock_switch);
 
 /* Written by the administrator; read with READ_ONCE. */
 static bool psock_zerocopy = true;
@@ -114,12 +116,23 @@ void socksplice_psock_enable(bool on)
 		pr_info_once("this kernel serves splice(2) on sockmap sockets itself\n");
 		return;
 	}
+	mutex_lock(&psock_switch);
+	on = on && !psock_gone;
 	WRITE_ONCE(psock_on, on);
 	/* A sleeper is on the queue before it looks at psock_on; the queue's
 	 * lock orders the two sides.
 	 */
 	if (!on)
 		wake_up_all(&psock_off_wait);
+	mutex_unlock(&psock_switch);
+}
+
+void socksplice_psock_stop(void)
+{
+	mutex_lock(&psock_switch);
+	psock_gone = true;
+	mutex_unlock(&psock_switch);
+	socksplice_psock_enable(false);
 }
 
 static int psock_param_set(const char *val, const struct kernel_param *kp)
@@ -146,10 +159,13 @@ bool socksplice_psock_wants(struct sock *sk)
 	return READ_ONCE(psock_on) && sk_psock(sk);
 }
 
+/* A program that nobody calls any more is none: where the map's was detached before the
+ * socket left it, the psock keeps the program, and TCP's callback is back.
+ */
 static bool psock_has_verdict(const struct sk_psock *psock)
 {
-	return READ_ONCE(psock->progs.stream_verdict) ||
-	       READ_ONCE(psock->progs.skb_verdict);
+	return (READ_ONCE(psock->progs.stream_verdict) || READ_ONCE(psock->progs.skb_verdict)) &&
+	       READ_ONCE(psock->saved_data_ready);
 }
 
 /* After its first error a parser is asked no more: what TCP has then stays there. */
@@ -188,7 +204,7 @@ static void psock_tcp_read(struct sock *sk, u32 n)
  */
 static void psock_tcp_window(struct sock *sk)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
+	struct tcp_sock *tp = tcp_sk(sk);
 	u32 window;
 	int space;
 
@@ -198,18 +214,23 @@ static void psock_tcp_window(struct sock *sk)
 	if (2 * window > tp->window_clamp)
 		return;
 	space = tcp_space(sk);
-	if (space > 0 && (u32)space >= 2 * window && space >= tcp_full_space(sk) / 2)
-		__tcp_send_ack(sk, tp->rcv_nxt, 0);
+	if (space <= 0 || (u32)space < 2 * window || space < tcp_full_space(sk) / 2)
+		return;
+	/* As tcp_mstamp_refresh(), which is not exported: the peer measures by it. */
+	tp->tcp_clock_cache = tcp_clock_ns();
+	tp->tcp_mstamp = div_u64(tp->tcp_clock_cache, NSEC_PER_USEC);
+	__tcp_send_ack(sk, tp->rcv_nxt, 0);
 }
 
 static void psock_tell_tcp(struct psock_read *rd)
 {
 	const struct tcp_sock *tp = tcp_sk(rd->sk);
-	s32 unread = tp->rcv_nxt - tp->copied_seq;
+	const struct sk_buff *skb = skb_peek(&rd->sk->sk_receive_queue);
+	s32 unread = (skb ? TCP_SKB_CB(skb)->seq : tp->rcv_nxt) - tp->copied_seq;
 	/* With a parser the kernel sets copied_seq by the last batch of records
 	 * alone (tcp_bpf_strp_read_sock()), so those left from earlier batches
-	 * count as read already. Beyond rcv_nxt TCP would take new bytes for
-	 * old ones and not announce them.
+	 * count as read already. Beyond what no program has taken yet TCP would
+	 * step over bytes that are still to be read.
 	 */
 	u32 own = min_t(u32, rd->own, max(unread, 0));
 
@@ -401,12 +422,14 @@ static ssize_t psock_move_ingress(struct psock_read *rd)
 					goto out;
 				if (sge->length)
 					continue;
+				/* The message's reference on the page; with an
+				 * skb it is the skb's, which goes with the
+				 * message. A piece that came here empty is what
+				 * a program left of one, and has none.
+				 */
+				if (!msg->skb)
+					put_page(sg_page(sge));
 			}
-			/* The message's reference on the page; with an skb it
-			 * is the skb's, which goes with the message.
-			 */
-			if (!msg->skb && sg_page(sge))
-				put_page(sg_page(sge));
 			sk_msg_iter_var_next(i);
 			msg->sg.start = i;
 			/* An skb's pieces end at the mark that skb_to_sgvec()

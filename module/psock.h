@@ -23,7 +23,8 @@ int socksplice_psock_status(void);
  * on changes nothing on a kernel that serves it natively.
  */
 bool socksplice_psock_enabled(void);
-void socksplice_psock_enable(bool on);
+void socksplice_psock_enable(bool on);	/* may sleep */
+void socksplice_psock_stop(void);	/* off, and for good */
 
 /* Whether a splice(2) call on @sk would be served here. Under rcu_read_lock();
  * takes no lock.

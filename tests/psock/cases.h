@@ -34,6 +34,8 @@
 	X(own_queue) \
 	X(parser_gives_up) \
 	X(queued_before) \
+	X(unmap_between_records) \
+	X(emptied_messages) \
 	X(fin_positions) \
 	X(fin_in_record) \
 	X(fin_redirected) \

@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <linux/sockios.h>
 
 #include "cases.h"
 #include "harness.h"
@@ -173,6 +174,62 @@ void case_queued_before(void)
 		expect_eof(f.rd);
 		flow_close(&f);
 	}
+}
+
+/* Until the other end's kernel has all that was sent. */
+static void await_acked(int fd)
+{
+	int n;
+
+	do
+		check(!ioctl(fd, SIOCOUTQ, &n), "%s", strerror(errno));
+	while (n);
+}
+
+/* Records of two batches are unread when the program goes, and TCP has what came after
+ * them.
+ */
+void case_unmap_between_records(void)
+{
+	struct flow f;
+
+	flow_open(&f, KIND_STRP, AF_INET);
+	set_timeo(f.rd, 10000);
+	flow_map_too(&f);
+	for (uint64_t pos = 0; pos < 2000; pos += 1000) {
+		send_stream(f.wr, pos, 1000);
+		await_acked(f.wr);
+	}
+	flow_unmap(&f);
+	send_stream(f.wr, 2000, 1500);
+	await_acked(f.wr);
+	splice_stream(f.rd, 0, 2000, 2000, 0);
+	splice_stream(f.rd, 2000, 1500, 65536, 0);
+	shutdown(f.wr, SHUT_WR);
+	expect_eof(f.rd);
+	flow_close(&f);
+}
+
+/* A program that empties a message leaves pieces without bytes in it, which hold no
+ * reference on their pages: the sender's, who goes on to use them.
+ */
+void case_emptied_messages(void)
+{
+	static char buf[40000];
+	uint64_t pos = 0;
+	struct flow f;
+
+	flow_open(&f, KIND_MSG, AF_INET);
+	set_timeo(f.rd, 10000);
+	for (int i = 0; i < 100; i++) {
+		flow_empty(&f, true);
+		check(send(f.wr, buf, sizeof(buf), 0) > 0, "%s", strerror(errno));
+		flow_empty(&f, false);
+		send_stream(f.wr, pos, 5000);
+		splice_stream(f.rd, pos, 5000, 65536, 0);
+		pos += 5000;
+	}
+	flow_close(&f);
 }
 
 /* The FIN behind each of several messages; chunks that end before, with and

@@ -258,6 +258,16 @@ void flow_parse(struct flow *f, int32_t record)
 	rule(f, f->rd, (struct rule){ .action = RULE_PASS, .record = record });
 }
 
+void flow_empty(struct flow *f, bool on)
+{
+	rule(f, f->wr, (struct rule){ .action = RULE_TO_DST, .flags = BPF_F_INGRESS, .pull = on });
+}
+
+void flow_map_too(struct flow *f)
+{
+	put(f, "src", 0, f->rd);
+}
+
 void flow_redirect_fin(struct flow *f)
 {
 	rule(f, f->via, (struct rule){ .action = RULE_TO_DST, .flags = BPF_F_INGRESS, .fin = 1 });
@@ -286,6 +296,14 @@ void flow_warm_up(void)
 static const char *readers_map(const struct flow *f)
 {
 	return f->kind == KIND_HASH || f->kind == KIND_REDIR_HASH ? "hash" : "dst";
+}
+
+void flow_detach(struct flow *f)
+{
+	struct bpf_program *p = bpf_object__find_program_by_name(f->obj, "verdict");
+
+	if (bpf_prog_detach2(bpf_program__fd(p), map_fd(f, readers_map(f)), BPF_SK_SKB_STREAM_VERDICT))
+		die("cannot detach: %s", strerror(errno));
 }
 
 void flow_unmap(struct flow *f)

@@ -68,6 +68,12 @@ void flow_redirect_fin(struct flow *f);
  * which each of them would find out again.
  */
 void flow_warm_up(void);
+/* Whether the sk_msg program empties what it redirects. */
+void flow_empty(struct flow *f, bool on);
+/* Puts the reader into a second map, which has no programs. */
+void flow_map_too(struct flow *f);
+/* Takes the verdict program off the reader's map. */
+void flow_detach(struct flow *f);
 /* Closes all that was opened. */
 void flow_close(struct flow *f);
 /* Takes the reader out of its map, and puts it back. */

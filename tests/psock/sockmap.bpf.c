@@ -74,6 +74,11 @@ int message(struct sk_msg_md *msg)
 		return SK_PASS;
 	if (r->record)
 		bpf_msg_apply_bytes(msg, r->record);
+	/* What was in several pieces is in one, and then in none. */
+	if (r->pull) {
+		bpf_msg_pull_data(msg, 0, msg->size, 0);
+		bpf_msg_pop_data(msg, 0, msg->size, 0);
+	}
 	switch (r->action) {
 	case RULE_DROP:
 		return SK_DROP;

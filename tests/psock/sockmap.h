@@ -16,7 +16,9 @@ struct rule {
 	__u32 key;	/* in the map redirected to */
 	__u64 flags;	/* BPF_F_INGRESS, or 0 */
 	__u32 record;	/* the parser's record length or sk_msg's apply_bytes; 0: all */
-	__u32 pull;	/* the verdict first moves all bytes to the packet's head */
+	__u32 pull;	/* the verdict first moves all bytes to the packet's head; sk_msg
+			 * empties the message
+			 */
 	__u32 fin;	/* the packet of a FIN alone goes the same way */
 	__u32 pad;
 };
