@@ -10,6 +10,7 @@
 #include "event.h"
 #include "ident.h"
 #include "stats.h"
+#include "tx.h"
 
 #define DROP_DELAY_MAX	(HZ / 10)	/* between two looks at readers that do not read */
 
@@ -77,7 +78,9 @@ static void end_reader(struct socksplice_chan *c, struct socksplice_chan *peer)
 	} else if (alone && sk->sk_rcvlowat > 1 && rcv_nxt != c->drop_rcv_nxt) {
 		/* Its peer, who would wake it (kick.h), has gone first. */
 		c->drop_rcv_nxt = rcv_nxt;
-		c->data_ready(sk);
+		rcu_read_lock();
+		socksplice_tx_wake(sk, c);
+		rcu_read_unlock();
 	}
 	socksplice_chan_unlock(sk);
 }

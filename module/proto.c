@@ -199,12 +199,26 @@ static int proto_unpair(struct sock *sk)
 		release_sock(sk);
 		/* The peer follows when it has read what we sent it. */
 		socksplice_drop_chan(c, "setsockopt");
-		/* Readers that sleep in our recvmsg go on in TCP's. */
+		/* Readers that sleep in our recvmsg go on in TCP's. No SIGIO: no packet
+		 * has come.
+		 */
 		if (!err)
-			c->data_ready(sk);
+			wake_up_interruptible_all(sk_sleep(sk));
 	}
 	socksplice_chan_put(c, peer);
 	return err;
+}
+
+/* What TCP refuses whatever it is set to has to leave the pair alone. */
+static bool wants_unpaired(const struct sock *sk, int level, int optname, unsigned int optlen)
+{
+	if (level == SOL_IPV6)
+		return optname == IPV6_ADDRFORM;
+	if (level != SOL_TCP)
+		return false;
+	return optname == TCP_ULP ||
+	       (optname == TCP_REPAIR && optlen >= sizeof(int) &&
+		ns_capable_noaudit(sock_net(sk)->user_ns, CAP_NET_ADMIN));
 }
 
 static int proto_setsockopt(struct sock *sk, int level, int optname,
@@ -215,8 +229,7 @@ static int proto_setsockopt(struct sock *sk, int level, int optname,
 
 	socksplice_enter();
 	held = try_module_get(THIS_MODULE);
-	if ((level == SOL_TCP && (optname == TCP_ULP || optname == TCP_REPAIR)) ||
-	    (level == SOL_IPV6 && optname == IPV6_ADDRFORM))
+	if (wants_unpaired(sk, level, optname, optlen))
 		ret = proto_unpair(sk);
 	if (!ret)
 		ret = tcp_prot.setsockopt(sk, level, optname, optval, optlen);
@@ -281,6 +294,9 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 	zc.length = 0;
 	zc.recv_skip_hint = available;
 	zc.copybuf_len = 0;
+	zc.inq = available;
+	if (len >= (int)offsetofend(struct tcp_zerocopy_receive, err))
+		zc.err = sock_error(sk);
 	if (copy_to_user(optval, &zc, len))
 		return -EFAULT;
 	return 0;

@@ -33,6 +33,13 @@
 #include "rx_look.h"
 #include "stats.h"
 
+static bool at_urgent_mark(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	return unlikely(tp->urg_data) && tp->urg_seq == tp->copied_seq;
+}
+
 u32 socksplice_rx_ring_unread(const struct sock *sk, const struct socksplice_chan *c)
 {
 	struct rx_look l;
@@ -62,7 +69,9 @@ bool socksplice_rx_is_readable(struct sock *sk)
 			socksplice_kick_poller(socksplice_chan_peer(c));
 		rx_look(sk, c, &l);
 		/* Without ring bytes TCP's own test has the answer. */
-		readable = l.ring && rx_look_total(&l) >= sock_rcvlowat(sk, 0, INT_MAX);
+		/* The mark is not a byte to read, as in tcp_poll(). */
+		readable = l.ring && rx_look_total(&l) >= sock_rcvlowat(sk, 0, INT_MAX) +
+				     (at_urgent_mark(sk) && !sock_flag(sk, SOCK_URGINLINE));
 	}
 	rcu_read_unlock();
 	return readable;
@@ -169,14 +178,8 @@ static void skip_urgent(struct sock *sk)
 	}
 }
 
-static bool at_urgent_mark(const struct sock *sk)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-
-	return unlikely(tp->urg_data) && tp->urg_seq == tp->copied_seq;
-}
-
-u32 socksplice_rx_tcp_cap(struct sock *sk, struct socksplice_chan *c)
+/* How many bytes may be read from TCP now. The reader has its turn. */
+static u32 tcp_cap(struct sock *sk, struct socksplice_chan *c)
 {
 	struct rx_look l;
 
@@ -263,10 +266,11 @@ void socksplice_rx_turn_end(struct rx_turn *turn)
 /*
  * Reads what TCP holds before the ring. Drops the lock: @c may be detached on
  * return, but @turn holds it. Returns the bytes read, 0 at the end of file,
- * -EAGAIN if there is another look to be taken, or an error.
+ * -EAGAIN if there is another look to be taken, -ENODATA at the urgent mark if
+ * something was @copied before it, or an error.
  */
 static ssize_t take_tcp(struct sock *sk, struct socksplice_chan *c, struct rx_turn *turn,
-			struct msghdr *msg, size_t len, int flags)
+			struct msghdr *msg, size_t len, int flags, bool copied)
 {
 	ssize_t n;
 	u32 cap;
@@ -274,7 +278,9 @@ static ssize_t take_tcp(struct sock *sk, struct socksplice_chan *c, struct rx_tu
 	socksplice_rx_turn_take(sk, c, turn);
 	if (rx_chan(sk) != c)
 		return -EAGAIN;
-	cap = socksplice_rx_tcp_cap(sk, c);
+	if (copied && at_urgent_mark(sk))
+		return -ENODATA;
+	cap = tcp_cap(sk, c);
 	if (!cap)
 		return -EAGAIN;
 	release_sock(sk);
@@ -364,6 +370,12 @@ static ssize_t peek(struct sock *sk, struct socksplice_chan *c, struct msghdr *m
 	return peek_tcp(sk, msg, seq + l.tcp + at, take, flags, copied);
 }
 
+/* Moves on by every byte that is taken; the socket is locked. */
+static u32 rx_front(const struct sock *sk, const struct socksplice_chan *c)
+{
+	return tcp_sk(sk)->copied_seq + READ_ONCE(socksplice_chan_peer(c)->ring.tail);
+}
+
 static bool stop_short(const struct sock *sk, long timeo)
 {
 	return !timeo || sk->sk_err || sk->sk_state == TCP_CLOSE ||
@@ -382,13 +394,16 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 	struct socksplice_chan *c = socksplice_rx_turn_wait(sk);
 	const int target = sock_rcvlowat(sk, flags & MSG_WAITALL, len);
 	long timeo = sock_rcvtimeo(sk, flags & MSG_DONTWAIT);
-	u32 peek_pos = max(sk_peek_offset(sk, flags), 0);
+	const u32 peek_from = max(sk_peek_offset(sk, flags), 0);
 	const int disconnects = sk->sk_disconnects;
+	u32 peek_pos = peek_from, front;
 	ssize_t copied = 0, n;
+	bool asleep = false;
 	struct rx_look l;
 
 	if (!c)
 		return -ENOTSUPP;
+	front = rx_front(sk, c);
 	/* Not while another has his turn: a thread that slept in TCP's functions may
 	 * have read what he counted on since, and past a ring that opened now his
 	 * read would go on to younger bytes, or to the FIN.
@@ -398,7 +413,14 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 		const bool partial = copied;
 
 		rx_look(sk, c, &l);
-		if (flags & MSG_PEEK) {
+		/* TCP does not wake who sleeps for less than the mark (tcp_data_ready()). */
+		if (asleep && !socksplice_rx_has_more(sk, c, SOCKSPLICE_RX_MARK))
+			l = (struct rx_look){};
+		else
+			asleep = false;
+		if (asleep) {
+			n = 0;
+		} else if (flags & MSG_PEEK) {
 			n = peek(sk, c, msg, &peek_pos, len - copied, flags, copied);
 			if (n == -ENODATA)
 				break;
@@ -407,10 +429,8 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 				peek_pos += n;
 			}
 		} else if (l.tcp && len) {	/* none: not even past the urgent mark */
-			if (copied && at_urgent_mark(sk))
-				break;
 			c->rx_partial += partial;
-			n = take_tcp(sk, c, turn, msg, len - copied, flags);
+			n = take_tcp(sk, c, turn, msg, len - copied, flags, copied);
 			/* What was read before the disconnect counts. */
 			if (sk->sk_disconnects != disconnects) {
 				copied += max_t(ssize_t, n, 0);
@@ -418,8 +438,8 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 			}
 			c->rx_partial -= partial;	/* the turn holds it */
 			c = rx_chan(sk);
-			if (!n)
-				break;		/* the FIN */
+			if (!n || n == -ENODATA)
+				break;		/* the FIN, or the mark */
 			if (n == -EAGAIN && !c)
 				return copied ? copied : -ENOTSUPP;
 			if (n == -EAGAIN) {
@@ -467,15 +487,26 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 		}
 		socksplice_rx_turn_end(turn);
 		c->rx_partial += partial;
-		n = socksplice_rx_wait(sk, c, &timeo, rx_look_total(&l));
+		asleep = !copied && !rx_look_total(&l) && READ_ONCE(sk->sk_rcvlowat) > 1;
+		n = socksplice_rx_wait(sk, c, &timeo,
+				       asleep ? SOCKSPLICE_RX_MARK : rx_look_total(&l));
 		if (n < 0)
 			return copied ? copied : n;
+		asleep = asleep && timeo && !signal_pending(current);
 		c = socksplice_rx_turn_wait(sk);
 		if (sk->sk_disconnects != disconnects)
 			return copied ? copied : -EPIPE;
 		if (!c)
 			return copied ? copied : -ENOTSUPP;
 		c->rx_partial -= partial;	/* which kept it attached */
+		/* Another reader has taken what was peeked at: from the beginning again, as
+		 * TCP, to which such a program is a bug.
+		 */
+		if (unlikely((flags & MSG_PEEK) && rx_front(sk, c) != front)) {
+			peek_pos = peek_from;
+			if (!copied)
+				front = rx_front(sk, c);
+		}
 	} while (copied < len);
 	return copied;
 }

@@ -109,18 +109,15 @@ void socksplice_rx_turn_take(struct sock *sk, struct socksplice_chan *c,
 			     struct rx_turn *turn);
 void socksplice_rx_turn_end(struct rx_turn *turn);
 
-/* How many bytes may be read from TCP now. The reader has its turn. */
-u32 socksplice_rx_tcp_cap(struct sock *sk, struct socksplice_chan *c);
-
 /* Instead of a number of bytes: what TCP wakes a reader for, which is as many as SO_RCVLOWAT
  * says, or fewer where there is no room for more (tcp_epollin_ready()).
  */
 #define SOCKSPLICE_RX_MARK	U32_MAX
 
-/* More than @pos bytes, or the end. Exact with the socket locked. */
+/* Other than @pos bytes, or the end. Exact with the socket locked. */
 bool socksplice_rx_has_more(const struct sock *sk, const struct socksplice_chan *c, u32 pos);
 
-/* Sleeps, after spinning, until there are more than @pos bytes or the end has
+/* Sleeps, after spinning, until there are other than @pos bytes or the end has
  * come; similar to sk_wait_data(). A spurious wake-up ends it, too. Drops the
  * lock: @c may be detached on return. -EPIPE after a disconnect.
  */

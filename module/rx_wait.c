@@ -36,8 +36,9 @@ static bool rx_has_bytes(const struct sock *sk, const struct socksplice_chan *c,
 	const u32 total = socksplice_rx_available(sk, c);
 	int mark;
 
+	/* Fewer, where who looks without taking is not alone. */
 	if (likely(pos != SOCKSPLICE_RX_MARK))
-		return total > pos;
+		return total != pos;
 	mark = READ_ONCE(sk->sk_rcvlowat);
 	return total >= (u32)mark || tcp_epollin_ready(sk, mark);
 }
@@ -82,6 +83,7 @@ static bool rx_spin(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 	bool hit;
 	u64 start;
 
+	sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	release_sock(sk);
 	start = local_clock();
 	for (;;) {
@@ -93,6 +95,7 @@ static bool rx_spin(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 		spun = local_clock() - start;
 	}
 	lock_sock(sk);
+	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	if (spun > 0)
 		socksplice_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, spun);
 	if (hit)

@@ -60,18 +60,20 @@ static ssize_t tcp_to_pipe(struct socket *sock, struct socksplice_chan *c,
 			   struct pipe_inode_info *pipe, size_t len, unsigned int flags)
 {
 	struct sock *sk = sock->sk;
+	struct rx_look l;
 	ssize_t n;
-	u32 cap;
 
 	socksplice_rx_turn_take(sk, c, turn);
 	if (rx_chan(sk) != c)
 		return -ENODATA;
-	cap = socksplice_rx_tcp_cap(sk, c);
-	if (!cap)
+	rx_look(sk, c, &l);
+	if (!l.tcp)
 		return -ENODATA;
 	release_sock(sk);
-	/* There is something to read, so this does not sleep. */
-	n = socksplice_hook_orig(sock, ppos, pipe, min_t(size_t, len, cap), flags);
+	/* There is something in TCP's queue, so this does not sleep; nor, unlike recv(2),
+	 * does it ever go past the urgent mark.
+	 */
+	n = socksplice_hook_orig(sock, ppos, pipe, min_t(size_t, len, l.tcp), flags);
 	lock_sock(sk);
 	if (n > 0)
 		WRITE_ONCE(turn->peer->tcp_taken, turn->peer->tcp_taken + n);

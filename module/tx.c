@@ -75,18 +75,22 @@ static void wake_sleepers(struct sock *psk)
 							   EPOLLRDBAND);
 }
 
+void socksplice_tx_wake(struct sock *psk, struct socksplice_chan *peer)
+{
+	if (signal_is_early(psk, peer))
+		wake_sleepers(psk);
+	else
+		peer->data_ready(psk);
+}
+
 void socksplice_tx_wake_reader(struct socksplice_chan *peer)
 {
 	struct sock *psk;
 
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
-	if (psk && !socksplice_leg_wake(peer)) {
-		if (signal_is_early(psk, peer))
-			wake_sleepers(psk);
-		else
-			peer->data_ready(psk);
-	}
+	if (psk && !socksplice_leg_wake(peer))
+		socksplice_tx_wake(psk, peer);
 	rcu_read_unlock();
 }
 
@@ -360,6 +364,7 @@ static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_fla
  */
 static ssize_t tx_tcp_rest(struct sock *sk, struct msghdr *msg, unsigned int more_flags)
 {
+	const int disconnects = sk->sk_disconnects;
 	ssize_t ret;
 
 	if (sk->sk_err || (sk->sk_shutdown & SEND_SHUTDOWN))
@@ -373,7 +378,10 @@ static ssize_t tx_tcp_rest(struct sock *sk, struct msghdr *msg, unsigned int mor
 	case -ERESTARTSYS:
 	case -EFAULT:
 	case -ENOMEM:
-	case -EPIPE:
+		break;
+	case -EPIPE:	/* a reset after the peer's FIN, or just this end's shutdown */
+		if (sk->sk_state == TCP_CLOSE && !sk->sk_err && sk->sk_disconnects == disconnects)
+			WRITE_ONCE(sk->sk_err, EPIPE);
 		break;
 	default:	/* sk_stream_error() consumed it */
 		if (!sk->sk_err)

@@ -14,9 +14,12 @@ int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size);
  */
 ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg);
 
-/* Wakes the reader at the other end of @c, as TCP's arrival of data would,
- * or the mover if it is the source of a splice.
+/* Wakes who waits for bytes at @psk, whose chan is @peer, as TCP's arrival of data would.
+ * Under RCU.
  */
+void socksplice_tx_wake(struct sock *psk, struct socksplice_chan *peer);
+
+/* The same at the other end, or wakes the mover if that is the source of a splice. */
 void socksplice_tx_wake_reader(struct socksplice_chan *peer);
 
 #endif /* SOCKSPLICE_TX_H */

@@ -247,6 +247,50 @@ static void reset_wakes_writer(void)
 	close(k.a);
 }
 
+static void prep_small_buffers(int fd, bool listener)
+{
+	int size = 16 * KIB;
+
+	(void)listener;
+	MUST(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)));
+	MUST(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)));
+}
+
+/* A reset after the peer's FIN is EPIPE, and stays to be asked for by whom it has cut
+ * short.
+ */
+static void reset_after_fin_wakes_writer(void)
+{
+	size_t len = 4 * MIB;
+	socklen_t olen = sizeof(int);
+	uint64_t out = 0;
+	struct conn k;
+	struct call c;
+	char *buf = malloc(len);
+	int err = -1;
+	long r;
+
+	conn_start_with(&k, prep_small_buffers);
+	signal(SIGPIPE, SIG_IGN);
+	fill(buf, len, 0);
+	SAY(shutdown(k.b, SHUT_WR));
+	arrive_fin(k.a);
+	CALL_SEND(&c, k.a, buf, len, 0);
+	call_blocked(&c);
+	send_until_eagain(k.a, &out, 64 * MIB);
+	call_blocked(&c);
+	conn_proof(&k);
+	reset_on_close(k.b);
+	SAY(close(k.b));
+	r = call_end(&c);
+	say("partly sent %d", r > 0 && r < (long)len);
+	arrive_err(k.a);
+	say_poll("poll", poll_now(k.a));
+	SAY(getsockopt(k.a, SOL_SOCKET, SO_ERROR, &err, &olen));
+	say("error %d", err);
+	close(k.a);
+}
+
 static void disconnect_and_reuse(void)
 {
 	struct sockaddr un = { .sa_family = AF_UNSPEC };
@@ -356,7 +400,7 @@ const struct bcase close_cases[] = {
 	CASE(unread_data_resets_writer_first), CASE(unread_on_both_sides),
 	CASE(partly_read_resets), CASE(linger_zero), CASE(linger_positive),
 	CASE(so_error_after_reset), CASE(reset_wakes_reader), CASE(reset_wakes_poller),
-	CASE(reset_wakes_writer),
+	CASE(reset_wakes_writer), CASE(reset_after_fin_wakes_writer),
 	CASE_ONCE(disconnect_and_reuse), CASE_SLOW(keepalive), CASE_SLOW(user_timeout),
 	CASE(states),
 	{ }

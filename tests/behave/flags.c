@@ -254,9 +254,39 @@ static void odd_flags(void)
 	conn_end(&k);
 }
 
+/* Who sleeps in MSG_PEEK while another reader takes what it has seen goes on at what is
+ * there first then.
+ */
+static void peek_beside_a_reader(void)
+{
+	struct conn k;
+	struct call c;
+	char b[16], x[16];
+
+	conn_start(&k);
+	for (int pieces = 1; pieces <= 2; pieces++) {
+		SAY(send(k.a, "abcd", 4, 0));
+		arrive(k.b, 4);
+		CALL_RECV(&c, k.b, b, 10, MSG_PEEK | MSG_WAITALL);
+		call_blocked(&c);
+		SAY_BUF(recv(k.b, x, 4, 0), x);
+		call_blocked(&c);
+		SAY(send(k.a, "efghij", pieces == 1 ? 6 : 3, 0));
+		if (pieces == 2) {
+			arrive(k.b, 3);
+			call_blocked(&c);
+			SAY(send(k.a, "hij", 3, 0));
+		}
+		SAY_BUF(call_end(&c), b);
+		SAY_BUF(recv(k.b, x, 6, MSG_WAITALL), x);
+	}
+	conn_end(&k);
+}
+
 const struct bcase flags_cases[] = {
 	CASE(peek), CASE(peek_blocks), CASE(peek_offset), CASE(peek_across_spill), CASE(waitall),
 	CASE(waitall_across_spill), CASE(trunc_discards), CASE(trunc_across_spill),
 	CASE(fionread), CASE(siocoutq), CASE(ioctl_errors), CASE(odd_flags),
+	CASE(peek_beside_a_reader),
 	{ }
 };

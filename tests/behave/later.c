@@ -183,6 +183,32 @@ static void repair_asked(void)
 	conn_end(&k);
 }
 
+/* What TCP refuses anyhow leaves the pair as it is, and signals nothing. */
+static void refused_options(void)
+{
+	int on = 1;
+	struct conn k;
+	sigset_t io;
+	char b[8];
+
+	sigemptyset(&io);
+	sigaddset(&io, SIGIO);
+	sigprocmask(SIG_BLOCK, &io, NULL);
+	conn_start(&k);
+	SAY(send(k.b, "abc", 3, 0));
+	arrive(k.a, 3);
+	SAY(setsockopt(k.a, IPPROTO_TCP, TCP_REPAIR, &on, 2));
+	SAY(recv(k.a, b, 8, 0));
+	MUST(fcntl(k.a, F_SETOWN, getpid()));
+	MUST(fcntl(k.a, F_SETFL, fcntl(k.a, F_GETFL) | O_ASYNC));
+	SAY(setsockopt(k.a, IPPROTO_TCP, TCP_REPAIR, &on, 3));
+	conn_proof(&k);
+	SAY(setsockopt(k.a, IPPROTO_TCP, TCP_ULP, "none", 4));
+	sigpending(&io);
+	say("SIGIO %d", sigismember(&io, SIGIO));
+	conn_end(&k);
+}
+
 static int sockmap_add(int type, int fd)
 {
 	union bpf_attr attr = { .map_type = type, .key_size = 4, .value_size = 4,
@@ -405,5 +431,6 @@ const struct bcase later_cases[] = {
 	CASE_ANY(filter_attached, "a filter sees segments, so its socket goes by TCP"),
 	CASE_ANY(addrform, "a socket that asks leaves its pair"),
 	CASE(zerocopy_receive), CASE(names), CASE(wrong_calls),
+	CASE_ONCE(refused_options),
 	{ }
 };

@@ -230,7 +230,61 @@ static void rcvlowat_recv(void)
 	conn_end(&k);
 }
 
-/* A mark larger than the ring: what spilled to TCP counts with what is in it. */
+/* A reader asleep leaves in the socket what is less than the mark, however few it wants. */
+static void rcvlowat_asleep(void)
+{
+	int low = 5, n = -1;
+	struct conn k;
+	struct call c;
+	char b[64], x[16];
+
+	conn_start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	for (int i = 0; i < 4; i++) {
+		CALL_RECV(&c, k.b, b, i % 2 ? 2 : 10, i < 2 ? 0 : MSG_PEEK);
+		call_blocked(&c);
+		SAY(send(k.a, "ab", 2, 0));
+		arrive(k.b, 2);
+		call_blocked(&c);
+		SAY(ioctl(k.b, FIONREAD, &n));
+		say("%d in the socket", n);
+		SAY_BUF(recv(k.b, x, 16, MSG_DONTWAIT), x);
+		SAY(send(k.a, "cdef", 4, 0));
+		arrive(k.b, 4);
+		call_blocked(&c);
+		SAY(send(k.a, "g", 1, 0));
+		SAY_BUF(call_end(&c), b);
+		while (recv(k.b, x, 16, MSG_DONTWAIT) > 0)
+			;
+	}
+	CALL_RECV(&c, k.b, b, 10, 0);
+	call_blocked(&c);
+	SAY(send(k.a, "hi", 2, 0));
+	arrive(k.b, 2);
+	call_blocked(&c);
+	SAY(shutdown(k.a, SHUT_WR));
+	SAY_BUF(call_end(&c), b);
+	conn_end(&k);
+}
+
+/* What is there when the time is over is enough. */
+static void rcvlowat_asleep_for_a_time(void)
+{
+	struct timeval tv = { .tv_usec = 300000 };
+	struct conn k;
+	struct call c;
+	int low = 5;
+	char b[64];
+
+	conn_start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
+	CALL_RECV(&c, k.b, b, 10, 0);
+	SAY(send(k.a, "ab", 2, 0));
+	SAY_BUF(call_end(&c), b);
+	conn_end(&k);
+}
+
 /* TCP lets a reader that has some bytes in hand sleep until as many as the mark says are
  * there beside them.
  */
@@ -265,6 +319,7 @@ static void rcvlowat_with_some(void)
 	conn_end(&k);
 }
 
+/* A mark larger than the ring: what spilled to TCP counts with what is in it. */
 static void rcvlowat_beyond_ring(void)
 {
 	struct stream s = { .mode = STREAM_SEND, .len = 200 * KIB };
@@ -495,5 +550,6 @@ const struct bcase ready_cases[] = {
 	CASE(rcvlowat_lowered), CASE(rcvlowat_raised),
 	CASE(rcvlowat_ring_then_tcp), CASE(rcvlowat_tcp_then_ring),
 	CASE(sigio_on_data), CASE(sigio_at_mark), CASE(sigio_with_siginfo), CASE(sigio_on_space),
+	CASE(rcvlowat_asleep), CASE_ONCE(rcvlowat_asleep_for_a_time),
 	{ }
 };

@@ -301,10 +301,66 @@ static void mixed_stream(void)
 	conn_end(&k);
 }
 
+/* splice(2) does not go past the mark, whatever stands behind it. */
+static void splice_stops_at_mark(void)
+{
+	struct conn k;
+	char b[16];
+	int p[2];
+
+	conn_start(&k);
+	MUST(pipe(p));
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(send(k.a, "X", 1, MSG_OOB));
+	arrive_urgent(k.b);
+	arrive(k.b, 3);
+	SAY(splice(k.b, NULL, p[1], NULL, 100, 0));
+	SAY_BUF(read(p[0], b, 16), b);
+	say("at mark %d", mark(k.b));
+	SAY(splice(k.b, NULL, p[1], NULL, 100, 0));
+	nonblock(k.b, true);
+	SAY(splice(k.b, NULL, p[1], NULL, 100, 0));
+	nonblock(k.b, false);
+	SAY_BUF(recv(k.b, b, 1, MSG_OOB | MSG_PEEK), b);
+	SAY(send(k.a, "def", 3, 0));
+	SAY(splice(k.b, NULL, p[1], NULL, 100, 0));
+	SAY_BUF(recv(k.b, b, 1, MSG_OOB), b);
+	SAY(splice(k.b, NULL, p[1], NULL, 100, 0));
+	SAY_BUF(recv(k.b, b, 2, MSG_WAITALL), b);
+	SAY(splice(k.b, NULL, p[1], NULL, 100, 0));
+	SAY_BUF(read(p[0], b, 16), b);
+	conn_end(&k);
+}
+
+/* For SO_RCVLOWAT the mark itself is no byte. */
+static void poll_at_mark(void)
+{
+	struct pollfd p = { .events = POLLIN };
+	int low = 5;
+	struct conn k;
+	char b[16];
+
+	conn_start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	SAY(send(k.a, "X", 1, MSG_OOB));
+	arrive_urgent(k.b);
+	SAY(send(k.a, "defg", 4, 0));
+	where("four bytes behind the mark");
+	while (recv(k.b, b, 16, MSG_PEEK | MSG_DONTWAIT) < 4)
+		;
+	say_poll("four", poll_now(k.b));
+	SAY(send(k.a, "h", 1, 0));
+	p.fd = k.b;
+	SAY(poll(&p, 1, -1));
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	conn_end(&k);
+}
+
 const struct bcase urgent_cases[] = {
 	CASE(out_of_line), CASE(urgent_read_first), CASE(in_line), CASE(between_ring_bytes),
 	CASE(overwritten_mark), CASE(peek_stops_at_mark), CASE(peek_steps_over_mark),
 	CASE(empty_read_stays_at_mark), CASE(readable_ends_at_mark), CASE(two_marks_unread),
 	CASE(sigurg), CASE(mixed_stream),
+	CASE(splice_stops_at_mark), CASE(poll_at_mark),
 	{ }
 };
