@@ -21,6 +21,7 @@
 
 bool socksplice_pairing = true;
 bool socksplice_shadow;
+bool socksplice_loaded;
 unsigned int socksplice_ring_size = SOCKSPLICE_RING_SIZE_DEFAULT;
 unsigned int socksplice_ring_max;
 
@@ -64,7 +65,7 @@ static bool is_kernels_own(const struct sock *sk, bool active)
 /* SOCKSPLICE_STAT_MAX, or why @sk may not be paired. */
 static enum socksplice_stat why_not(const struct sock *sk, bool active)
 {
-	if (!READ_ONCE(socksplice_pairing))
+	if (!READ_ONCE(socksplice_pairing) || !READ_ONCE(socksplice_loaded))
 		return SOCKSPLICE_STAT_declined_off;
 	/* Without the hook splice(2) would read past the ring. */
 	if (socksplice_hook_status())

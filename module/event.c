@@ -1,18 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
+#include <linux/sched.h>
+#include <linux/skbuff.h>
 #include <linux/spinlock.h>
 #include <linux/timekeeping.h>
+#include <linux/workqueue.h>
 #include <net/genetlink.h>
 
 #include "capture.h"
 #include "chan.h"
+#include "compat/compat.h"
 #include "event.h"
 #include "ident.h"
 #include "netlink.h"
 #include "trace.h"
 
-/* Events reach every listener in the order of their numbers. */
+/* Events wait in the order of their numbers; those for which there is no room are lost. */
+#define EVENTS_WAITING	4096
+
+static void event_work(struct work_struct *work);
+static DECLARE_WORK(event_sender, event_work);
+
 static DEFINE_SPINLOCK(event_lock);
-static u64 event_seq;			/* event_lock */
+static u64 event_seq;			/* event_lock, as the next two */
+static bool event_stopped;
+static struct sk_buff_head events = {	/* its own lock is not used */
+	.next = (struct sk_buff *)&events,
+	.prev = (struct sk_buff *)&events,
+};
 
 static enum socksplice_event event_of(enum socksplice_stat what)
 {
@@ -64,13 +78,41 @@ static void event_send(struct sk_buff *skb, void *hdr, int err)
 	if (!err)
 		err = nla_put_u64_64bit(skb, SOCKSPLICE_A_EVENT_SEQ, event_seq,
 					SOCKSPLICE_A_PAD);
-	if (!err)
-		socksplice_netlink_event_send(skb, hdr);
+	if (!err && (event_stopped || skb_queue_len(&events) >= EVENTS_WAITING))
+		err = -ENOBUFS;
+	if (!err) {
+		genlmsg_end(skb, hdr);
+		__skb_queue_tail(&events, skb);
+		/* not behind the work that makes them, on its CPU */
+		queue_work(COMPAT_UNBOUND_WQ, &event_sender);
+	}
 	spin_unlock_bh(&event_lock);
 	if (err) {
 		nlmsg_free(skb);
 		socksplice_stat_inc(SOCKSPLICE_STAT_events_lost);
 	}
+}
+
+static void event_work(struct work_struct *work)
+{
+	struct sk_buff *skb;
+
+	do {
+		spin_lock_bh(&event_lock);
+		skb = __skb_dequeue(&events);
+		spin_unlock_bh(&event_lock);
+		if (skb)
+			socksplice_netlink_event_send(skb);
+		cond_resched();
+	} while (skb);
+}
+
+void socksplice_event_stop(void)
+{
+	spin_lock_bh(&event_lock);
+	event_stopped = true;
+	spin_unlock_bh(&event_lock);
+	flush_work(&event_sender);
 }
 
 void socksplice_event_declined(enum socksplice_stat why, const struct sock *sk)

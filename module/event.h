@@ -5,7 +5,9 @@
  * by the functions here and nowhere else.
  *
  * Where nobody listens or traces, an event costs its counter and two tests. What
- * is told is a snapshot, taken while others may send.
+ * is told is a snapshot, taken while others may send. It is sent by a work, since the
+ * way to the listeners is as long as any user's namespace makes it; who joins the group
+ * there hears nothing, but has events made.
  */
 #ifndef SOCKSPLICE_EVENT_H
 #define SOCKSPLICE_EVENT_H
@@ -28,5 +30,8 @@ void socksplice_event_declined(enum socksplice_stat why, const struct sock *sk);
  */
 void socksplice_event_chan(enum socksplice_stat what, const char *reason,
 			   const struct socksplice_chan *c);
+
+/* Nothing is told from now on, and all that was has been sent. May sleep. */
+void socksplice_event_stop(void);
 
 #endif /* SOCKSPLICE_EVENT_H */

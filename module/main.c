@@ -4,7 +4,8 @@
  *
  * Leaving. Each attached socket holds a module reference, so no socket refers
  * to us when the exit function runs.
- *   1. No new sockets (sopt, policy) and no new calls (capture, netlink, hook).
+ *   1. No new sockets (sopt, policy), no more events, and no new calls (capture,
+ *	netlink, hook).
  *   2. Tasks that are still inside a function of ours leave (inflight).
  *   3. Work and callbacks that still have to run do so (kick, probe, idle,
  *	tap, drop, sosplice and ident, then chan, whose last references they
@@ -17,6 +18,7 @@
 #include "chan.h"
 #include "drop.h"
 #include "enroll.h"
+#include "event.h"
 #include "hook.h"
 #include "ident.h"
 #include "idle.h"
@@ -159,6 +161,7 @@ static int __init socksplice_init(void)
 	err = socksplice_sopt_init();
 	if (err)
 		goto err_policy;
+	WRITE_ONCE(socksplice_loaded, true);
 	return 0;
 
 err_policy:
@@ -166,6 +169,7 @@ err_policy:
 err_capture:
 	socksplice_capture_exit();
 err_netlink:
+	socksplice_event_stop();
 	socksplice_netlink_exit();
 err_hook:
 	socksplice_hook_exit();
@@ -184,6 +188,7 @@ static void __exit socksplice_exit(void)
 	socksplice_sopt_exit();
 	socksplice_policy_exit();
 	socksplice_capture_exit();
+	socksplice_event_stop();
 	socksplice_netlink_exit();
 	socksplice_hook_exit();
 	socksplice_inflight_drain();

@@ -303,10 +303,9 @@ struct sk_buff *socksplice_netlink_event_begin(void **hdr)
 }
 
 /* An overrun is the listener's: the sequence numbers show it to it. */
-void socksplice_netlink_event_send(struct sk_buff *skb, void *hdr)
+void socksplice_netlink_event_send(struct sk_buff *skb)
 {
-	genlmsg_end(skb, hdr);
-	genlmsg_multicast(&family, skb, 0, GROUP_EVENTS, GFP_ATOMIC);
+	genlmsg_multicast(&family, skb, 0, GROUP_EVENTS, GFP_KERNEL);
 }
 
 /* Of pairs or splices. */

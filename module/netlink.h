@@ -15,11 +15,12 @@ void socksplice_netlink_exit(void);
 /* True if a message to the group of the events would reach anybody. */
 bool socksplice_netlink_has_listeners(void);
 
-/* A message to that group: begun, filled with the functions below, and sent, which
- * also frees it. Any context, @hdr is _begin's. NULL if there is no memory.
+/* A message to that group: begun, in any context, filled with the functions below, ended
+ * by genlmsg_end() with _begin's @hdr, and sent, which also frees it and may sleep. NULL if
+ * there is no memory.
  */
 struct sk_buff *socksplice_netlink_event_begin(void **hdr);
-void socksplice_netlink_event_send(struct sk_buff *skb, void *hdr);
+void socksplice_netlink_event_send(struct sk_buff *skb);
 
 /* These return -EMSGSIZE if there is no room. */
 

@@ -21,6 +21,7 @@
 #include <linux/slab.h>
 #include <net/tcp.h>
 
+#include "enroll.h"
 #include "sosplice.h"
 #include "stats.h"
 #include "trace.h"
@@ -168,8 +169,10 @@ void socksplice_sosplice_abandon(struct soend *end)
 	if (!s)
 		return;
 	WRITE_ONCE(end->out, NULL);
+	refcount_inc(&s->ref);	/* the bit gives away the source's */
 	set_bit(SOSPLICE_SOURCE_GONE, &s->flags);
 	socksplice_mover_queue(s);
+	socksplice_sosplice_put(s);
 }
 
 void socksplice_sosplice_tidy(struct sock *sk, struct soend *end)
@@ -390,7 +393,7 @@ int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 	bool busy;
 	int err = 0;
 
-	if (fd >= 0 && !READ_ONCE(socksplice_sosplice_enabled))
+	if (fd >= 0 && !(READ_ONCE(socksplice_sosplice_enabled) && READ_ONCE(socksplice_loaded)))
 		return -ENOPROTOOPT;
 	if (!socksplice_sosplice_is_tcp(src))
 		return -EPROTONOSUPPORT;

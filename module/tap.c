@@ -23,6 +23,9 @@
 /* Packet sockets of a namespace whose filters are asked: they run in a handshake, too. */
 #define TAP_SOCKETS	64
 
+/* Devices, and entries of their lists, that are looked through for them. */
+#define TAP_BUDGET	1024
+
 static void tap_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(tap, tap_work);
 
@@ -102,25 +105,28 @@ static bool filter_passes(const struct sock *sk, struct sk_buff *skb)
 
 /* A fanout group has one entry for all its sockets. */
 static bool list_has(const struct list_head *list, const struct net *net,
-		     const struct sock *sk)
+		     const struct sock *sk, int *budget)
 {
 	const struct packet_type *pt;
 
+	if (--*budget < 0)
+		return true;
 	list_for_each_entry_rcu(pt, list, list)
-		if (pt->af_packet_priv == sk || (pt->id_match && pt->af_packet_net == net))
+		if (--*budget < 0 || pt->af_packet_priv == sk ||
+		    (pt->id_match && pt->af_packet_net == net))
 			return true;
 	return false;
 }
 
-/* Under RCU: whether @sk gets every protocol now. */
-static bool gets_all(struct net *net, const struct sock *sk)
+/* Under RCU: whether @sk gets every protocol now, or there is no end to the search. */
+static bool gets_all(struct net *net, const struct sock *sk, int *budget)
 {
 	const struct net_device *dev;
 
-	if (list_has(compat_ptype_all(net), net, sk))
+	if (list_has(compat_ptype_all(net), net, sk, budget))
 		return true;
 	for_each_netdev_rcu(net, dev)
-		if (list_has(&dev->ptype_all, net, sk))
+		if (list_has(&dev->ptype_all, net, sk, budget))
 			return true;
 	return false;
 }
@@ -128,6 +134,7 @@ static bool gets_all(struct net *net, const struct sock *sk)
 bool socksplice_tap_sees(struct net *net, const struct ident *id)
 {
 	struct sk_buff *sent, *received;
+	int budget = TAP_BUDGET;
 	unsigned int n = 0;
 	struct sock *sk;
 	bool sees;
@@ -145,7 +152,7 @@ bool socksplice_tap_sees(struct net *net, const struct ident *id)
 		if (sees)
 			break;
 		sees = (filter_passes(sk, sent) || filter_passes(sk, received)) &&
-		       gets_all(net, sk);
+		       gets_all(net, sk, &budget);
 	}
 	rcu_read_unlock();
 	consume_skb(sent);

@@ -50,6 +50,13 @@
 #endif
 
 /* Bound workqueues say so since 6.17. */
+/* The workqueue that is bound to no CPU. */
+#ifdef HAVE_SYSTEM_DFL_WQ
+#define COMPAT_UNBOUND_WQ	system_dfl_wq
+#else
+#define COMPAT_UNBOUND_WQ	system_unbound_wq
+#endif
+
 #ifdef HAVE_WQ_PERCPU
 #define COMPAT_WQ_PERCPU	WQ_PERCPU
 #else
