@@ -302,7 +302,8 @@ void flow_detach(struct flow *f)
 {
 	struct bpf_program *p = bpf_object__find_program_by_name(f->obj, "verdict");
 
-	if (bpf_prog_detach2(bpf_program__fd(p), map_fd(f, readers_map(f)), BPF_SK_SKB_STREAM_VERDICT))
+	if (bpf_prog_detach2(bpf_program__fd(p), map_fd(f, readers_map(f)),
+			     BPF_SK_SKB_STREAM_VERDICT))
 		die("cannot detach: %s", strerror(errno));
 }
 
