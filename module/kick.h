@@ -19,8 +19,8 @@ struct sock;
 /* @c, whose socket @sk is locked, has just sent by TCP. */
 void socksplice_kick_reader(struct sock *sk, struct socksplice_chan *c);
 
-/* The reader of what @c sends is about to wait in poll for its mark; call it before it
- * is known that there is less. Under RCU.
+/* The reader of what @c sends is about to wait for its mark, in poll or asleep; call it
+ * before it is known that there is less. Under RCU, or with a reference on @c.
  */
 void socksplice_kick_poller(struct socksplice_chan *c);
 

@@ -209,8 +209,8 @@ static int proto_unpair(struct sock *sk)
 	return err;
 }
 
-/* What TCP refuses whatever it is set to has to leave the pair alone. */
-static bool wants_unpaired(const struct sock *sk, int level, int optname, unsigned int optlen)
+bool socksplice_proto_wants_plain(const struct sock *sk, int level, int optname,
+				  unsigned int optlen)
 {
 	if (level == SOL_IPV6)
 		return optname == IPV6_ADDRFORM;
@@ -229,7 +229,7 @@ static int proto_setsockopt(struct sock *sk, int level, int optname,
 
 	socksplice_enter();
 	held = try_module_get(THIS_MODULE);
-	if (wants_unpaired(sk, level, optname, optlen))
+	if (socksplice_proto_wants_plain(sk, level, optname, optlen))
 		ret = proto_unpair(sk);
 	if (!ret)
 		ret = tcp_prot.setsockopt(sk, level, optname, optval, optlen);

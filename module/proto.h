@@ -17,6 +17,12 @@ struct proto *socksplice_proto_clone(const struct sock *sk);
  */
 struct proto *socksplice_proto_paired(bool v6);
 
+/* True for options that a socket with hooks of ours cannot have, unless TCP refuses them
+ * whatever they are set to.
+ */
+bool socksplice_proto_wants_plain(const struct sock *sk, int level, int optname,
+				  unsigned int optlen);
+
 /* True if @prot is one of the two that can be cloned. */
 bool socksplice_proto_known(const struct proto *prot);
 

@@ -226,7 +226,10 @@ static void psock_tell_tcp(struct psock_read *rd)
 {
 	const struct tcp_sock *tp = tcp_sk(rd->sk);
 	const struct sk_buff *skb = skb_peek(&rd->sk->sk_receive_queue);
-	s32 unread = (skb ? TCP_SKB_CB(skb)->seq : tp->rcv_nxt) - tp->copied_seq;
+	/* A parser may stand in the middle of the first one, where it met an error. */
+	const u32 taken = skb ? compat_psock_parsed(rd->psock, TCP_SKB_CB(skb)->seq,
+						    TCP_SKB_CB(skb)->end_seq) : tp->rcv_nxt;
+	s32 unread = taken - tp->copied_seq;
 	/* With a parser the kernel sets copied_seq by the last batch of records
 	 * alone (tcp_bpf_strp_read_sock()), so those left from earlier batches
 	 * count as read already. Beyond what no program has taken yet TCP would

@@ -69,9 +69,9 @@ bool socksplice_rx_is_readable(struct sock *sk)
 			socksplice_kick_poller(socksplice_chan_peer(c));
 		rx_look(sk, c, &l);
 		/* Without ring bytes TCP's own test has the answer. */
-		/* The mark is not a byte to read, as in tcp_poll(). */
+		/* The mark, if it comes next, is not a byte to read, as in tcp_poll(). */
 		readable = l.ring && rx_look_total(&l) >= sock_rcvlowat(sk, 0, INT_MAX) +
-				     (at_urgent_mark(sk) && !sock_flag(sk, SOCK_URGINLINE));
+			   (l.tcp && at_urgent_mark(sk) && !sock_flag(sk, SOCK_URGINLINE));
 	}
 	rcu_read_unlock();
 	return readable;
@@ -179,15 +179,14 @@ static void skip_urgent(struct sock *sk)
 }
 
 /* How many bytes may be read from TCP now. The reader has its turn. */
-static u32 tcp_cap(struct sock *sk, struct socksplice_chan *c)
+static u32 tcp_cap(struct sock *sk, const struct rx_look *l)
 {
-	struct rx_look l;
+	u32 cap = l->tcp;
 
 	sock_owned_by_me(sk);
-	rx_look(sk, c, &l);
-	if (socksplice_rx_mark_before(sk, l.tcp) && !--l.tcp)
+	if (socksplice_rx_mark_before(sk, cap) && !--cap)
 		skip_urgent(sk);
-	return l.tcp;
+	return cap;
 }
 
 /* TCP's recvmsg, for one part of a call. Without the control message that would
@@ -272,15 +271,17 @@ void socksplice_rx_turn_end(struct rx_turn *turn)
 static ssize_t take_tcp(struct sock *sk, struct socksplice_chan *c, struct rx_turn *turn,
 			struct msghdr *msg, size_t len, int flags, bool copied)
 {
+	struct rx_look l;
 	ssize_t n;
 	u32 cap;
 
 	socksplice_rx_turn_take(sk, c, turn);
 	if (rx_chan(sk) != c)
 		return -EAGAIN;
-	if (copied && at_urgent_mark(sk))
+	rx_look(sk, c, &l);
+	if (copied && l.tcp && at_urgent_mark(sk))
 		return -ENODATA;
-	cap = tcp_cap(sk, c);
+	cap = tcp_cap(sk, &l);
 	if (!cap)
 		return -EAGAIN;
 	release_sock(sk);

@@ -16,11 +16,15 @@
 #include <net/tcp.h>
 
 #include "chan.h"
+#include "kick.h"
 #include "rx.h"
 #include "rx_look.h"
 #include "stats.h"
 
 #define SHORT_WAITS	2
+
+/* How long who sleeps below the mark overlooks that it was lowered: nobody tells us. */
+#define LOWERED_MARK	(HZ / 10)
 
 unsigned int socksplice_short_wait = 10;
 
@@ -128,7 +132,12 @@ bool socksplice_rx_is_sleeper(const struct wait_queue_entry *wait)
 static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos,
 		    struct rx_sleeper *s)
 {
+	long slice = *timeo, left;
 	int rc;
+
+	if (pos == SOCKSPLICE_RX_MARK && socksplice_rx_available(sk, c))
+		slice = min_t(long, slice, LOWERED_MARK);
+	left = slice;
 
 	init_wait_entry(&s->wait, 0);
 	s->wait.func = rx_wake;
@@ -138,7 +147,9 @@ static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 	 * writer's call of sk_data_ready. TCP needs none, its writer holds our lock.
 	 */
 	smp_mb();
-	rc = sk_wait_event(sk, timeo, socksplice_rx_has_more(sk, c, pos), &s->wait);
+	rc = sk_wait_event(sk, &left, socksplice_rx_has_more(sk, c, pos), &s->wait);
+	if (*timeo != MAX_SCHEDULE_TIMEOUT)
+		*timeo -= slice - left;
 	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	/* Takes the queue's lock, even off the queue: nobody is in rx_wake() any more, so
 	 * the module may go.
@@ -156,6 +167,9 @@ int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, 
 
 	if (!spin && may_be && c->rx_short >= SHORT_WAITS)
 		spin = short_nsec();
+	/* TCP tells of what comes to it only from the mark on, by its own bytes. */
+	if (READ_ONCE(sk->sk_rcvlowat) > 1)
+		socksplice_kick_poller(socksplice_chan_peer(c));
 	socksplice_chan_pin(sk, c);
 	c->rx_sleepers++;
 	if (!spin || !rx_spin(sk, c, timeo, pos, spin)) {

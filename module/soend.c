@@ -363,8 +363,7 @@ static int soend_setsockopt(struct sock *sk, int level, int optname,
 
 	socksplice_enter();
 	held = try_module_get(THIS_MODULE);
-	if ((level == SOL_TCP && (optname == TCP_ULP || optname == TCP_REPAIR)) ||
-	    (level == SOL_IPV6 && optname == IPV6_ADDRFORM)) {
+	if (socksplice_proto_wants_plain(sk, level, optname, optlen)) {
 		lock_sock(sk);
 		end = socksplice_soend_get(sk);
 		if (end)

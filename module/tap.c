@@ -24,7 +24,7 @@
 #define TAP_SOCKETS	64
 
 /* Devices, and entries of their lists, that are looked through for them. */
-#define TAP_BUDGET	1024
+#define TAP_BUDGET	4096
 
 static void tap_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(tap, tap_work);

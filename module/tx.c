@@ -380,7 +380,8 @@ static ssize_t tx_tcp_rest(struct sock *sk, struct msghdr *msg, unsigned int mor
 	case -ENOMEM:
 		break;
 	case -EPIPE:	/* a reset after the peer's FIN, or just this end's shutdown */
-		if (sk->sk_state == TCP_CLOSE && !sk->sk_err && sk->sk_disconnects == disconnects)
+		if (sk->sk_state == TCP_CLOSE && sock_flag(sk, SOCK_DONE) && !sk->sk_err &&
+		    sk->sk_disconnects == disconnects)
 			WRITE_ONCE(sk->sk_err, EPIPE);
 		break;
 	default:	/* sk_stream_error() consumed it */

@@ -49,7 +49,6 @@
 #define COMPAT_MPTCP_KNOWS_FALLBACK	0
 #endif
 
-/* Bound workqueues say so since 6.17. */
 /* The workqueue that is bound to no CPU. */
 #ifdef HAVE_SYSTEM_DFL_WQ
 #define COMPAT_UNBOUND_WQ	system_dfl_wq
@@ -57,6 +56,7 @@
 #define COMPAT_UNBOUND_WQ	system_unbound_wq
 #endif
 
+/* Bound workqueues say so since 6.17. */
 #ifdef HAVE_WQ_PERCPU
 #define COMPAT_WQ_PERCPU	WQ_PERCPU
 #else

@@ -6,6 +6,7 @@
 #include <linux/mm.h>
 #include <linux/net.h>
 #include <linux/skmsg.h>
+#include <net/tcp.h>
 
 #include "config.h"
 
@@ -28,6 +29,16 @@ static inline bool compat_page_shareable(struct page *page)
 		return false;
 #endif
 	return sendpage_ok(page);
+}
+
+/* How far a parser has come in TCP's bytes, if that is beyond @seq; else @seq. */
+static inline u32 compat_psock_parsed(const struct sk_psock *psock, u32 seq, u32 end)
+{
+#ifdef HAVE_PSOCK_COPIED_SEQ
+	if (after(psock->copied_seq, seq) && !after(psock->copied_seq, end))
+		return psock->copied_seq;
+#endif
+	return seq;
 }
 
 /* The ingress queue's length in bytes, counted under ingress_lock. */

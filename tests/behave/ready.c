@@ -399,6 +399,35 @@ static void rcvlowat_lowered(void)
 	conn_end(&k);
 }
 
+/* Who sleeps in recv(2) or splice(2) notices it. */
+static void rcvlowat_lowered_asleep(void)
+{
+	struct conn k;
+	struct call c;
+	int low, p[2];
+	char b[16];
+
+	conn_start(&k);
+	MUST(pipe(p));
+	for (int i = 0; i < 2; i++) {
+		low = 1000;
+		SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+		if (i)
+			call_start(&c, SYS_splice, (long)k.b, 0L, (long)p[1], 0L, 16L, 0L);
+		else
+			CALL_RECV(&c, k.b, b, 6, 0);
+		call_blocked(&c);
+		SAY(send(k.a, "abcdef", 6, 0));
+		arrive(k.b, 6);
+		call_blocked(&c);
+		low = 5;
+		SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+		SAY(call_end(&c));
+	}
+	SAY_BUF(read(p[0], b, 16), b);
+	conn_end(&k);
+}
+
 /* The mark comes while some of the bytes that reach it are on their way: cork holds
  * them for a while.
  */
@@ -550,6 +579,6 @@ const struct bcase ready_cases[] = {
 	CASE(rcvlowat_lowered), CASE(rcvlowat_raised),
 	CASE(rcvlowat_ring_then_tcp), CASE(rcvlowat_tcp_then_ring),
 	CASE(sigio_on_data), CASE(sigio_at_mark), CASE(sigio_with_siginfo), CASE(sigio_on_space),
-	CASE(rcvlowat_asleep), CASE_ONCE(rcvlowat_asleep_for_a_time),
+	CASE(rcvlowat_asleep), CASE(rcvlowat_lowered_asleep), CASE_ONCE(rcvlowat_asleep_for_a_time),
 	{ }
 };

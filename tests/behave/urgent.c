@@ -353,6 +353,12 @@ static void poll_at_mark(void)
 	p.fd = k.b;
 	SAY(poll(&p, 1, -1));
 	SAY_BUF(recv(k.b, b, 16, 0), b);
+	/* But it is one where others come first. */
+	SAY(send(k.a, "ijkl", 4, 0));
+	SAY(send(k.a, "Y", 1, MSG_OOB));
+	arrive_urgent(k.b);
+	SAY(poll(&p, 1, -1));
+	SAY_BUF(recv(k.b, b, 16, 0), b);
 	conn_end(&k);
 }
 

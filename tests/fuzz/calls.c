@@ -328,8 +328,8 @@ void call_recv_end(struct call *c, const struct op *op, int n, int end, struct r
 	}
 }
 
-/* What recvmsg(2) said beside the bytes. */
-void say_control(const struct op *op, int end)
+/* What recvmsg(2) said beside the bytes; TCP_INQ, all of it, only to who has not @slept. */
+void say_control(const struct op *op, int end, bool slept)
 {
 	struct msghdr *m = &area->recv[end].msg->msg_hdr;
 
@@ -337,5 +337,6 @@ void say_control(const struct op *op, int end)
 		return;
 	say("  msg_flags %x, control %zu", m->msg_flags, m->msg_controllen);
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
-		say("  control %d %d: %d", c->cmsg_level, c->cmsg_type, *(int *)CMSG_DATA(c));
+		say("  control %d %d: %d", c->cmsg_level, c->cmsg_type,
+		    slept ? *(int *)CMSG_DATA(c) > 0 : *(int *)CMSG_DATA(c));
 }

@@ -139,7 +139,7 @@ long call_send(const struct op *op, int fd, int n, int flags);
 void call_recv(const struct op *op, int fd, int n, int flags, int end, struct received *r);
 void call_recv_start(struct call *c, const struct op *op, int fd, int n, int flags, int end);
 void call_recv_end(struct call *c, const struct op *op, int n, int end, struct received *r);
-void say_control(const struct op *op, int end);
+void say_control(const struct op *op, int end, bool slept);
 
 /* shrink.c */
 typedef bool (*fails_fn)(const struct program *p);

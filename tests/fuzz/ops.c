@@ -164,6 +164,20 @@ static void op_send_zerocopy(const struct op *op)
 
 /* Receiving */
 
+/* How many signals there were is the kernel's choice, whether there was one is not. */
+static bool signalled(int sig)
+{
+	const struct timespec now = { };
+	bool any = false;
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, sig);
+	while (sigtimedwait(&set, NULL, &now) == sig)
+		any = true;
+	return any;
+}
+
 /* How many bytes the first buffer takes. */
 static int wanted(const struct op *op)
 {
@@ -191,7 +205,8 @@ static bool returns_at_once(const struct op *op, int flags)
 				     op->how == RECV_SPLICE));
 }
 
-static void received(const struct op *op, int flags, struct received *r)
+/* @slept: what was there when it looked depends on how TCP cut what came. */
+static void received(const struct op *op, int flags, struct received *r, bool slept)
 {
 	struct side *s = &side[op->end];
 
@@ -201,7 +216,7 @@ static void received(const struct op *op, int flags, struct received *r)
 	say_result(r->ret);
 	say("  buffer %016llx", (unsigned long long)sum(r->buf, r->len));
 	if (r->ret >= 0)
-		say_control(op, op->end);
+		say_control(op, op->end, slept);
 	if (flags & MSG_PEEK)
 		return;
 	if (r->ret > 0)
@@ -215,12 +230,11 @@ static void received(const struct op *op, int flags, struct received *r)
 }
 
 /* With a mark of more than one byte TCP does not wake a reader before so many have come
- * that are in no one's hands, though the reader may have some, or ask for fewer.
+ * that are in no one's hands, though the reader may have some.
  */
-static bool is_woken_late(const struct op *op, const struct side *s, int have)
+static bool is_woken_late(const struct side *s, int have, int flags)
 {
-	return s->lowat > 1 &&
-	       (have || wanted(op) < s->lowat || op->flags & (MSG_WAITALL | MSG_PEEK));
+	return s->lowat > 1 && (have || flags & MSG_WAITALL);
 }
 
 static void op_recv(const struct op *original)
@@ -244,19 +258,20 @@ static void op_recv(const struct op *original)
 	target = target_of(&op, s, flags);
 	if (!returns_at_once(&op, flags) && !s->nonblock && !at_end(s) && have < target) {
 		/* A call for no bytes returns whatever wakes it. */
-		if (s->asleep || off >= 0 || !wanted(&op) || is_woken_late(&op, s, have)) {
+		if (s->asleep || off >= 0 || !wanted(&op) || is_woken_late(s, have, flags)) {
 			flags |= MSG_DONTWAIT;
 		} else {
 			op.flags = flags;
 			call_recv_start(&s->call, &op, s->fd, op.n, flags, op.end);
 			s->asleep = true;
 			s->waits_in = op;
-			s->target = target;
+			/* however few it asks for */
+			s->target = have || target > s->lowat ? target : s->lowat;
 			return say("  sleeps");
 		}
 	}
 	call_recv(&op, s->fd, op.n, flags, op.end, &r);
-	received(&op, flags, &r);
+	received(&op, flags, &r, false);
 }
 
 void wait_end(int end)
@@ -283,7 +298,10 @@ void wait_end(int end)
 	}
 	call_recv_end(&s->call, &s->waits_in, s->waits_in.n, end, &r);
 	say("  %c wakes:", 'A' + end);
-	received(&s->waits_in, s->waits_in.flags, &r);
+	received(&s->waits_in, s->waits_in.flags, &r, true);
+	/* Between two waits a reader of a ring does not keep SIGIO away. */
+	if (s->async)
+		signalled(SIGRTMIN + end);
 }
 
 static void op_recv_timed(const struct op *op)
@@ -300,7 +318,7 @@ static void op_recv_timed(const struct op *op)
 	timed.flags = flags[op->how / RECV_HOW_MAX % ARRAY_SIZE(flags)];
 	say_result(setsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
 	call_recv(&timed, s->fd, timed.n, timed.flags, op->end, &r);
-	received(&timed, timed.flags, &r);
+	received(&timed, timed.flags, &r, true);
 	say_result(setsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none)));
 }
 
@@ -606,20 +624,6 @@ static void op_option(const struct op *op)
 	if (options[i].level == IPPROTO_TCP && options[i].name == TCP_QUICKACK)
 		return;
 	say("  now %d", get_int(s->fd, options[i].level, options[i].name));
-}
-
-/* How many signals there were is the kernel's choice, whether there was one is not. */
-static bool signalled(int sig)
-{
-	const struct timespec now = { };
-	bool any = false;
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, sig);
-	while (sigtimedwait(&set, NULL, &now) == sig)
-		any = true;
-	return any;
 }
 
 static void op_lowat(const struct op *op)

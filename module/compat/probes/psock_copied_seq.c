@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0
+/* A psock knows how far its parser has read. */
+#include <linux/skmsg.h>
+
+unsigned int probe(const struct sk_psock *psock);
+unsigned int probe(const struct sk_psock *psock)
+{
+	return psock->copied_seq;
+}
