@@ -213,7 +213,8 @@ bool socksplice_proto_wants_plain(const struct sock *sk, int level, int optname,
 				  unsigned int optlen)
 {
 	if (level == SOL_IPV6)
-		return optname == IPV6_ADDRFORM;
+		return optname == IPV6_ADDRFORM && sk->sk_family == AF_INET6 &&
+		       optlen >= sizeof(int);
 	if (level != SOL_TCP)
 		return false;
 	return optname == TCP_ULP ||

@@ -568,7 +568,8 @@ static int psock_wait(struct psock_read *rd)
 	/* TCP's own function does not wait behind urgent data either. */
 	if (!rd->verdict && !skb_queue_empty(&sk->sk_receive_queue))
 		return 0;
-	return psock_sleep(rd, left, stuck ? min_t(long, rd->timeo, PSOCK_RETRY) : rd->timeo) ?: 1;
+	/* Nobody tells when the map gives the socket up, and they are ours to read. */
+	return psock_sleep(rd, left, left ? min_t(long, rd->timeo, PSOCK_RETRY) : rd->timeo) ?: 1;
 }
 
 static ssize_t psock_splice_locked(struct psock_read *rd)

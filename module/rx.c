@@ -37,7 +37,8 @@ static bool at_urgent_mark(const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	return unlikely(tp->urg_data) && tp->urg_seq == tp->copied_seq;
+	return unlikely(READ_ONCE(tp->urg_data)) &&
+	       READ_ONCE(tp->urg_seq) == READ_ONCE(tp->copied_seq);
 }
 
 u32 socksplice_rx_ring_unread(const struct sock *sk, const struct socksplice_chan *c)

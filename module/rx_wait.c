@@ -135,9 +135,6 @@ static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 	long slice = *timeo, left;
 	int rc;
 
-	if (pos == SOCKSPLICE_RX_MARK && socksplice_rx_available(sk, c))
-		slice = min_t(long, slice, LOWERED_MARK);
-	left = slice;
 
 	init_wait_entry(&s->wait, 0);
 	s->wait.func = rx_wake;
@@ -147,6 +144,9 @@ static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 	 * writer's call of sk_data_ready. TCP needs none, its writer holds our lock.
 	 */
 	smp_mb();
+	if (pos == SOCKSPLICE_RX_MARK && socksplice_rx_available(sk, c))
+		slice = min_t(long, slice, LOWERED_MARK);
+	left = slice;
 	rc = sk_wait_event(sk, &left, socksplice_rx_has_more(sk, c, pos), &s->wait);
 	if (*timeo != MAX_SCHEDULE_TIMEOUT)
 		*timeo -= slice - left;
