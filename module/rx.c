@@ -474,7 +474,7 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 		copied += n;
 		if (!c)
 			break;
-		if (n || (!len && rx_look_total(&l)))
+		if (n || (!len && rx_look_total(&l) > peek_pos))
 			continue;
 
 		if (copied >= target)

@@ -63,6 +63,7 @@ static void peek_offset(void)
 	say("offset %d", got);
 	SAY_BUF(recv(k.b, b, 16, MSG_PEEK), b);
 	SAY(recv(k.b, b, 16, MSG_PEEK | MSG_DONTWAIT));
+	SAY(recv(k.b, b, 0, MSG_PEEK | MSG_DONTWAIT));
 	off = 5;
 	SAY(setsockopt(k.b, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)));
 	SAY_BUF(recv(k.b, b, 16, MSG_PEEK), b);
