@@ -102,14 +102,16 @@ static void op_send(const struct op *op)
 	sent(op, call_send(&simple, side[op->end].fd, n, op->flags));
 }
 
-/* TCP holds the first part back, a ring does not: nobody looks before the second. */
+/* TCP holds the first part back, a ring does not: nobody looks before the second, whose
+ * SIGIO a reader would keep away that the first has not woken.
+ */
 static void op_send_held(const struct op *op)
 {
 	struct op part = { .end = op->end, .by = op->by, .how = op->how % 2 };
-	struct side *s = &side[op->end];
+	struct side *s = &side[op->end], *peer = &side[other(op->end)];
 	int n = send_size(op);
 
-	if (n < 2 || in_one_piece(op))
+	if (n < 2 || in_one_piece(op) || (peer->async && sleeps_in_recv(peer)))
 		return left_out("not now");
 	if (op->what == SEND_CORKED)
 		set_int(s->fd, IPPROTO_TCP, TCP_CORK, 1);
