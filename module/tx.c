@@ -379,7 +379,10 @@ static ssize_t tx_tcp_rest(struct sock *sk, struct msghdr *msg, unsigned int mor
 	case -EFAULT:
 	case -ENOMEM:
 		break;
-	case -EPIPE:	/* a reset after the peer's FIN, or just this end's shutdown */
+	/* A reset after the peer's FIN, or just this end's shutdown, which is not told apart
+	 * where the peer has acknowledged all before we ran again.
+	 */
+	case -EPIPE:
 		if (sk->sk_state == TCP_CLOSE && sock_flag(sk, SOCK_DONE) && !sk->sk_err &&
 		    sk->sk_disconnects == disconnects)
 			WRITE_ONCE(sk->sk_err, EPIPE);

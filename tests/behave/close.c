@@ -223,25 +223,32 @@ static void reset_wakes_poller(void)
 	close(k.b);
 }
 
+/* b resets while a sleeps in a send of @len bytes. */
+static void reset_under_writer(struct conn *k, struct call *c, size_t len)
+{
+	long r;
+
+	call_blocked(c);
+	conn_proof(k);
+	reset_on_close(k->b);
+	SAY(close(k->b));
+	r = call_end(c);
+	say("partly sent %d", r > 0 && r < (long)len);
+	arrive_err(k->a);
+}
+
 static void reset_wakes_writer(void)
 {
 	size_t len = 64 * MIB;
 	struct conn k;
 	struct call c;
 	char *buf = malloc(len);
-	long r;
 
 	conn_start(&k);
 	signal(SIGPIPE, SIG_IGN);
 	fill(buf, len, 0);
 	CALL_SEND(&c, k.a, buf, len, 0);
-	call_blocked(&c);
-	conn_proof(&k);
-	reset_on_close(k.b);
-	SAY(close(k.b));
-	r = call_end(&c);
-	say("partly sent %d", r > 0 && r < (long)len);
-	arrive_err(k.a);
+	reset_under_writer(&k, &c, len);
 	SAY(send(k.a, "x", 1, 0));
 	SAY(send(k.a, "x", 1, 0));
 	close(k.a);
@@ -268,7 +275,6 @@ static void reset_after_fin_wakes_writer(void)
 	struct call c;
 	char *buf = malloc(len);
 	int err = -1;
-	long r;
 
 	conn_start_with(&k, prep_small_buffers);
 	signal(SIGPIPE, SIG_IGN);
@@ -278,13 +284,7 @@ static void reset_after_fin_wakes_writer(void)
 	CALL_SEND(&c, k.a, buf, len, 0);
 	call_blocked(&c);
 	send_until_eagain(k.a, &out, 64 * MIB);
-	call_blocked(&c);
-	conn_proof(&k);
-	reset_on_close(k.b);
-	SAY(close(k.b));
-	r = call_end(&c);
-	say("partly sent %d", r > 0 && r < (long)len);
-	arrive_err(k.a);
+	reset_under_writer(&k, &c, len);
 	say_poll("poll", poll_now(k.a));
 	SAY(getsockopt(k.a, SOL_SOCKET, SO_ERROR, &err, &olen));
 	say("error %d", err);

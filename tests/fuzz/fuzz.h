@@ -26,7 +26,9 @@
  *     of a program is a program, which is what shrinking needs.
  *   - What docs/differences.md lists is not done: a second urgent byte before the
  *     first is passed, a held-back byte (MSG_MORE, TCP_CORK) that is looked for,
- *     SIOCOUTQ, SO_RCVLOWAT changed under a sleeper, timestamps.
+ *     SIOCOUTQ, SO_RCVLOWAT changed under a sleeper, timestamps, SIGIO beside a
+ *     reader that sleeps.
+ *   - TCP_INQ of a reader that slept is some or none: how TCP cuts the stream, again.
  */
 #ifndef FUZZ_H
 #define FUZZ_H
