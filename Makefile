@@ -43,8 +43,8 @@ test:	## what CI runs: all layers, on both kernels, without what takes hours
 test-full:	## the same with the long storms and soaks
 	@tests/run --full $(ARGS)
 
-test-debug:	## the tests in VMs on a kernel with KASAN, lockdep and the like
-	@tests/run --kernel debug $(ARGS) behave fuzz topo psock sosplice debug
+test-debug:	## the tests in VMs on two debug kernels, one with KASAN, one with lockdep and kmemleak
+	@tests/run --kernel kasan --kernel lockdep $(ARGS) behave fuzz topo psock sosplice debug
 
 test-uml:	## the tests of sockets under KASAN in User Mode Linux, at native speed
 	@tests/run --kernel uml $(ARGS) behave fuzz psock

@@ -20,7 +20,7 @@ bool on_debug_kernel(void)
 {
 	const char *kernel = getenv("VM_KERNEL");
 
-	return kernel && !strcmp(kernel, "debug");
+	return kernel && (!strcmp(kernel, "kasan") || !strcmp(kernel, "lockdep"));
 }
 
 size_t amount(size_t n)

@@ -49,7 +49,7 @@ struct sleeper {
 
 long ms(void);
 
-/* Whether this is the debug kernel, where everything takes ten times as long; and how
+/* Whether this is one of the debug kernels, where everything takes ten times as long; and how
  * much of something is enough: @n, and there an eighth of that.
  */
 bool on_debug_kernel(void);
