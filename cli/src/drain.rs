@@ -29,7 +29,7 @@ struct Holder {
 }
 
 pub fn drop(arguments: PairDrop) -> Result<Answer> {
-    let (module, _) = Module::open()?;
+    let module = Module::open_any()?;
     let mut pairs = pair::list(&module)?;
     let exists = |id: &u32| pairs.iter().any(|pair| pair.id == u64::from(*id));
     // Before the first is dropped: a list with a mistake changes nothing.
@@ -72,7 +72,7 @@ fn finish(module: &Module, arguments: &Wait, mine: impl Fn(&Pair) -> bool) -> Re
 }
 
 pub fn drain(arguments: Wait) -> Result<Answer> {
-    let (module, _) = Module::open()?;
+    let module = Module::open_any()?;
     let off = Setting::Switch(false);
     module.set(&[(A_STATUS_PAIRING, off), (A_STATUS_SO_SPLICE, off)])?;
     let policy = pin::live().is_some();

@@ -96,7 +96,7 @@ const PLAIN: [(&str, &str, &str); 26] = [
     (
         "events_lost",
         "events_lost",
-        "Events that no memory was left to tell of",
+        "Events that there was no memory or no room to tell of",
     ),
     (
         "capture_records",
@@ -309,9 +309,6 @@ impl Scrape {
             busy,
         );
 
-        // Counted one after the other, while splices come and go.
-        let splices = self.value("so_splices_made");
-        let splices = splices.saturating_sub(self.value("so_splices_ended"));
         for (name, value, help) in [
             ("pairs", self.value("pairs_live"), "Pairs that live now"),
             (
@@ -321,7 +318,7 @@ impl Scrape {
             ),
             (
                 "so_splices",
-                splices,
+                self.value("so_splices_live"),
                 "Splices (SO_SPLICE) that there are now",
             ),
         ] {

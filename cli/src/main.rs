@@ -30,6 +30,7 @@ mod stats;
 mod top;
 mod uapi;
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -48,9 +49,8 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(e) => {
-            // The flag itself was not parsed; where it stands does not matter.
-            let mut arguments = std::env::args().skip(1);
-            return fail(&e.into(), arguments.any(|a| a == "-j" || a == "--json"));
+            let mut arguments = std::env::args_os().skip(1);
+            return fail(&e.into(), arguments.any(|a| asks_for_json(&a)));
         }
     };
     match run(cli.object, cli.json) {
@@ -64,6 +64,14 @@ fn main() -> ExitCode {
         },
         Err(e) => fail(&e, cli.json),
     }
+}
+
+/// Of a command line that was not understood; where the flag stands does not matter.
+fn asks_for_json(argument: &OsStr) -> bool {
+    let bytes = argument.as_encoded_bytes();
+    let among_flags =
+        |flags: &[u8]| flags.iter().all(u8::is_ascii_alphanumeric) && flags.contains(&b'j');
+    bytes == b"--json" || bytes.strip_prefix(b"-").is_some_and(among_flags)
 }
 
 /// `json` is for those that print as they go.

@@ -119,10 +119,16 @@ impl Module {
         }
     }
 
-    /// For every command that relies on what the answers mean.
-    pub fn open() -> Result<(Self, Status)> {
+    /// For what takes connections back to TCP, which has to work with the module of
+    /// before an upgrade: uapi/socksplice.h renumbers nothing.
+    pub fn open_any() -> Result<Self> {
         require_root()?;
-        let module = Module::connect()?;
+        Module::connect()
+    }
+
+    /// For every other command: it relies on what the answers mean.
+    pub fn open() -> Result<(Self, Status)> {
+        let module = Module::open_any()?;
         let status = module.status()?;
         check_version(&status.version)?;
         Ok((module, status))
@@ -221,7 +227,8 @@ pub fn check_version(version: &str) -> Result<()> {
         "the loaded module is version {version}, this program is {VERSION}"
     ))
     .remedy(
-        "install both from one source, then run 'modprobe -r socksplice && modprobe socksplice'",
+        "install both from one source, then run 'socksplice policy clear && socksplice drain' \
+         and 'modprobe -r socksplice && modprobe socksplice'",
     ))
 }
 

@@ -134,24 +134,14 @@ impl Pair {
 
 impl End {
     fn from_attributes(a: &Attributes, names: &Names) -> io::Result<Self> {
-        let endpoint = |address, port| -> io::Result<Endpoint> {
-            Ok(Endpoint {
-                address: ip(a.bytes(address).unwrap_or(&[]))?,
-                port: a.number(port) as u16,
-            })
-        };
         let traffic = |bytes, messages| Traffic {
             bytes: a.number(bytes),
             messages: a.number(messages),
         };
-        let inode = a.number(A_END_NETNS);
         Ok(End {
-            local: endpoint(A_END_SADDR, A_END_SPORT)?,
-            peer: endpoint(A_END_DADDR, A_END_DPORT)?,
-            netns: Netns {
-                inode,
-                name: names.get(inode).map(String::from),
-            },
+            local: Endpoint::local(a)?,
+            peer: Endpoint::peer(a)?,
+            netns: Netns::of(a, names),
             cookie: a.number(A_END_COOKIE),
             inode: a.number(A_END_INODE),
             cgroup: a.number(A_END_CGROUP),
@@ -185,6 +175,23 @@ impl End {
     }
 }
 
+impl Endpoint {
+    pub fn local(a: &Attributes) -> io::Result<Self> {
+        Endpoint::from_attributes(a, A_END_SADDR, A_END_SPORT)
+    }
+
+    pub fn peer(a: &Attributes) -> io::Result<Self> {
+        Endpoint::from_attributes(a, A_END_DADDR, A_END_DPORT)
+    }
+
+    fn from_attributes(a: &Attributes, address: u16, port: u16) -> io::Result<Self> {
+        Ok(Endpoint {
+            address: ip(a.bytes(address).unwrap_or(&[]))?,
+            port: a.number(port) as u16,
+        })
+    }
+}
+
 pub fn ip(bytes: &[u8]) -> io::Result<IpAddr> {
     if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
         return Ok(v4.into());
@@ -199,6 +206,14 @@ pub fn ip(bytes: &[u8]) -> io::Result<IpAddr> {
 }
 
 impl Netns {
+    pub fn of(a: &Attributes, names: &Names) -> Self {
+        let inode = a.number(A_END_NETNS);
+        Netns {
+            inode,
+            name: names.get(inode).map(String::from),
+        }
+    }
+
     pub fn shown(&self) -> String {
         match &self.name {
             Some(name) => format!("{name}({})", self.inode),

@@ -16,7 +16,9 @@ pub struct Process {
 
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}({})", self.name, self.pid)
+        // The process chose the name, and a terminal may read it.
+        let name = self.name.replace(char::is_control, "?");
+        write!(f, "{name}({})", self.pid)
     }
 }
 
@@ -98,6 +100,15 @@ mod tests {
         let pids: Vec<u32> = sockets.holders(inode).iter().map(|p| p.pid).collect();
         assert_eq!(pids, [std::process::id()]);
         assert!(sockets.holders(1).is_empty());
+    }
+
+    #[test]
+    fn a_name_cannot_speak_to_the_terminal() {
+        let process = Process {
+            pid: 7,
+            name: "\x1b[2Ja\nb".into(),
+        };
+        assert_eq!(process.to_string(), "?[2Ja?b(7)");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::module::Module;
 use crate::netlink::Attributes;
 use crate::netns::Names;
 use crate::output::{Align, Answer, SCHEMA, Table, age};
-use crate::pair::{Endpoint, Netns, ip, socket};
+use crate::pair::{Endpoint, Netns, socket};
 use crate::process::{Process, Sockets};
 use crate::uapi::*;
 
@@ -76,20 +76,11 @@ impl Splice {
 
 impl End {
     fn from_attributes(a: &Attributes, names: &Names, sockets: &Sockets) -> io::Result<Self> {
-        let endpoint = |address, port| -> io::Result<Endpoint> {
-            Ok(Endpoint {
-                address: ip(a.bytes(address).unwrap_or(&[]))?,
-                port: a.number(port) as u16,
-            })
-        };
-        let (netns, inode) = (a.number(A_END_NETNS), a.number(A_END_INODE));
+        let inode = a.number(A_END_INODE);
         Ok(End {
-            local: endpoint(A_END_SADDR, A_END_SPORT)?,
-            peer: endpoint(A_END_DADDR, A_END_DPORT)?,
-            netns: Netns {
-                inode: netns,
-                name: names.get(netns).map(String::from),
-            },
+            local: Endpoint::local(a)?,
+            peer: Endpoint::peer(a)?,
+            netns: Netns::of(a, names),
             cookie: a.number(A_END_COOKIE),
             inode,
             processes: sockets.holders(inode).to_vec(),
@@ -97,11 +88,7 @@ impl End {
     }
 
     fn processes(&self) -> String {
-        let names: Vec<_> = self
-            .processes
-            .iter()
-            .map(|p| format!("{}({})", p.name, p.pid))
-            .collect();
+        let names: Vec<_> = self.processes.iter().map(|p| p.to_string()).collect();
         names.join(",")
     }
 }

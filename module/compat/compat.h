@@ -9,6 +9,12 @@
 
 #include <linux/btf.h>
 #include <linux/version.h>
+
+/* Not what the probes are for: without this the compiler would have to say it. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
+#error "socksplice wants Linux 6.12 or later"
+#endif
+
 #include <net/sock.h>
 #include <net/tcp.h>
 

@@ -147,6 +147,30 @@ fn since_1970() -> Duration {
         .unwrap_or_default()
 }
 
+/// It has what others say to each other. So a file that was there, which somebody else
+/// may read or have open, is not written into: a new one takes its place. Devices and
+/// pipes are opened as they are.
+fn create(path: &Path) -> io::Result<File> {
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    if fs::metadata(&target).is_ok_and(|m| !m.is_file()) {
+        return OpenOptions::new().write(true).open(&target);
+    }
+    let mut beside = target.clone().into_os_string();
+    beside.push(format!(".{}", process::id()));
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&beside)?;
+    match fs::rename(&beside, &target) {
+        Ok(()) => Ok(file),
+        Err(e) => {
+            let _ = fs::remove_file(&beside);
+            Err(e)
+        }
+    }
+}
+
 struct Output {
     to: Box<dyn Write>,
     name: String,
@@ -161,14 +185,7 @@ impl Output {
             });
         }
         let name = path.display().to_string();
-        // It has what others say to each other.
-        let file: io::Result<File> = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path);
-        match file {
+        match create(path) {
             Ok(file) => Ok(Output {
                 to: Box::new(file),
                 name,

@@ -24,7 +24,7 @@ const OLDEST: (u32, u32) = (6, 12);
 const TESTED: [(u32, u32); 2] = [(6, 12), (7, 3)];
 
 /// Without these there is no acceleration.
-const NEEDED: [&str; 8] = [
+const NEEDED: [&str; 10] = [
     "INET",
     "MODULES",
     "TRACEPOINTS",
@@ -33,19 +33,17 @@ const NEEDED: [&str; 8] = [
     "CGROUP_BPF",
     "DEBUG_INFO_BTF",
     "DEBUG_INFO_BTF_MODULES",
+    "DYNAMIC_FTRACE",
+    "HAVE_DYNAMIC_FTRACE_WITH_ARGS",
 ];
 
 /// Without these a part of it is missing.
-const WANTED: [(&str, &str); 4] = [
+const WANTED: [(&str, &str); 3] = [
     ("IPV6", "only IPv4 connections are accelerated"),
     ("MEMCG", "ring memory is charged to no cgroup"),
     (
         "RPS",
         "the two ends of a connection cannot be matched safely, most stay on TCP",
-    ),
-    (
-        "DYNAMIC_FTRACE_WITH_REGS",
-        "splice(2) on sockmap sockets is not served",
     ),
 ];
 

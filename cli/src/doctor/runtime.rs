@@ -68,12 +68,13 @@ fn ftrace_is_on() -> bool {
 fn hook(status: &Status, ftrace: bool) -> Check {
     const NAME: &str = "splice(2) hook";
     match &status.hook_error {
-        None if !ftrace => Check::warn(NAME, "kernel.ftrace_enabled is 0: the hook may not run")
-            .remedy("run 'sysctl kernel.ftrace_enabled=1'"),
         None => Check::ok(NAME, "installed"),
-        Some(_) if !ftrace => Check::warn(NAME, "not installed: kernel.ftrace_enabled is 0")
-            .remedy("run 'sysctl kernel.ftrace_enabled=1', then load the module again"),
-        Some(e) => Check::warn(NAME, format!("not installed: {e}")).remedy(
+        Some(_) if !ftrace => Check::fail(
+            NAME,
+            "not installed, so nothing is paired: kernel.ftrace_enabled is 0",
+        )
+        .remedy("run 'sysctl kernel.ftrace_enabled=1', then load the module again"),
+        Some(e) => Check::fail(NAME, format!("not installed, so nothing is paired: {e}")).remedy(
             "remove the live patch or tracer that owns tcp_splice_read, then load the module again",
         ),
     }
@@ -113,6 +114,9 @@ fn bpffs() -> Check {
 
 fn policy() -> Check {
     const NAME: &str = "policy";
+    if module::require_root().is_err() {
+        return Check::warn(NAME, "not looked at").remedy("run this with sudo");
+    }
     match pin::live() {
         Some(_) => Check::ok(NAME, "set"),
         None => Check::warn(NAME, "none is set, so nothing is accelerated")
@@ -161,12 +165,12 @@ mod tests {
         assert_eq!(module(&Ok(other)).level, Level::Fail);
         assert_eq!(module(&Err(Error::new("gone"))).level, Level::Fail);
         assert_eq!(module_btf(&status(), false).level, Level::Fail);
-        assert_eq!(hook(&status(), false).level, Level::Warn);
         let busy = Status {
             hook_error: Some(std::io::Error::from_raw_os_error(16)),
             ..status()
         };
-        assert_eq!(hook(&busy, true).level, Level::Warn);
+        assert_eq!(hook(&busy, true).level, Level::Fail);
+        assert!(hook(&busy, false).line().contains("sysctl"));
         assert_eq!(
             pairing(&Status {
                 shadow: true,

@@ -211,7 +211,8 @@ pub fn check(policies: &[Policy]) -> Result<()> {
             return Err(Error::usage(format!(
                 "policy {}: its ring-max is below its ring",
                 policy.name
-            )));
+            ))
+            .remedy("raise ring-max, or leave it out"));
         }
     }
     too_many(masks(policies).len(), CGROUPS, "cgroups")

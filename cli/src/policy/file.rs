@@ -32,6 +32,7 @@ const LONGEST: u64 = 4 << 20;
 pub struct Features {
     pub pairing: Option<bool>,
     pub splice: Option<bool>,
+    pub so_splice: Option<bool>,
     pub memory_cap: Option<MemoryCap>,
 }
 
@@ -236,11 +237,12 @@ impl Source {
                 memory_cap: entry.memory_cap.map(|t| t.0.0),
                 on_capture: entry.on_capture,
             });
+            // Those before it were good, also together.
+            config::check(&policies).map_err(|mut e| {
+                e.message = format!("{place}: {}", e.message);
+                e
+            })?;
         }
-        config::check(&policies).map_err(|mut e| {
-            e.message = format!("{}: {}", self.name, e.message);
-            e
-        })?;
         Ok((policies, document.features))
     }
 }
@@ -251,7 +253,11 @@ pub fn render(policies: &[Policy], features: Features, paths: &Paths) -> String 
     let quoted = |text: String| Value::String(text).to_string();
     let list = |items: Vec<String>| format!("[{}]", items.join(", "));
     let mut text = String::from("[features]\n");
-    let switches = [("pairing", features.pairing), ("splice", features.splice)];
+    let switches = [
+        ("pairing", features.pairing),
+        ("splice", features.splice),
+        ("so-splice", features.so_splice),
+    ];
     for (name, state) in switches {
         if let Some(state) = state {
             text += &format!("{name} = {state}\n");
@@ -323,7 +329,8 @@ mod tests {
 
     #[test]
     fn says_what_the_export_said() {
-        let text = "[features]\npairing = true\nsplice = false\nmemory-cap = \"off\"\n\n\
+        let text = "[features]\npairing = true\nsplice = false\nso-splice = true\n\
+            memory-cap = \"off\"\n\n\
             [[policy]]\nname = \"first\"\npair = false\ncgroups = []\nports = [80, \"8000-8999\"]\n\n\
             [[policy]]\nname = \"second\"\ncgroups = []\ncidrs = [\"10.0.0.0/8\", \"fd00::/8\"]\n\
             loopback-only = true\nbusy-poll = 50\nring = \"128K\"\nring-max = \"1M\"\nmemory-cap = \"10G\"\non-capture = \"unpair\"\n";
@@ -383,6 +390,11 @@ mod tests {
             (policy("ring = \"3K\""), 4, "power of two"),
             (policy("ring = 5000"), 4, "power of two"),
             (policy("ring-max = \"3M\""), 4, "power of two"),
+            (
+                policy("ring = \"64K\"\nring-max = \"4K\""),
+                2,
+                "ring-max is below its ring; ",
+            ),
             (policy("memory-cap = 100"), 4, "8K"),
             (policy("busy-poll = 1001"), 4, "0 to 1000"),
             (policy("busy-poll = -1"), 4, "0 to 1000"),

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::module::{self, Module, Setting, Status};
 use crate::output::{Answer, SCHEMA, yes_no};
 use crate::size;
-use crate::uapi::{A_STATUS_MEMORY_CAP, A_STATUS_PAIRING, A_STATUS_SPLICE};
+use crate::uapi::{A_STATUS_MEMORY_CAP, A_STATUS_PAIRING, A_STATUS_SO_SPLICE, A_STATUS_SPLICE};
 
 use config::Policy;
 pub use config::{Name, OnCapture};
@@ -106,7 +106,7 @@ pub fn clear(arguments: PolicyClear) -> Result<Answer> {
     module::require_root()?;
     // Without the module there are no pairs, but what is pinned can go all the same.
     let module = match arguments.unpair && module::is_loaded() {
-        true => Some(Module::open()?.0),
+        true => Some(Module::open_any()?),
         false => None,
     };
     // Without a BPF file system nothing can have been pinned.
@@ -159,6 +159,7 @@ impl Features {
         Features {
             pairing: Some(status.pairing),
             splice: Some(status.splice),
+            so_splice: Some(status.so_splice),
             memory_cap: Some(MemoryCap(status.memory_cap)),
         }
     }
@@ -168,6 +169,7 @@ impl Features {
         Features {
             pairing: other.pairing.and(self.pairing),
             splice: other.splice.and(self.splice),
+            so_splice: other.so_splice.and(self.so_splice),
             memory_cap: other.memory_cap.and(self.memory_cap),
         }
     }
@@ -179,6 +181,7 @@ fn switch(module: &Module, features: Features) -> Result<()> {
     let settings: Vec<(u16, Setting)> = [
         (A_STATUS_PAIRING, features.pairing.map(Setting::Switch)),
         (A_STATUS_SPLICE, features.splice.map(Setting::Switch)),
+        (A_STATUS_SO_SPLICE, features.so_splice.map(Setting::Switch)),
         (A_STATUS_MEMORY_CAP, cap),
     ]
     .into_iter()
@@ -196,6 +199,7 @@ pub fn is_in_force(name: &Name) -> Result<bool> {
 
 /// The policies in force, in their order.
 fn live() -> Result<Vec<Policy>> {
+    let _lock = pin::Lock::share()?;
     match pin::live() {
         Some(dir) => program::read(dir),
         None => Ok(Vec::new()),

@@ -4,7 +4,8 @@
 //! All of them are one BPF program, whose directory has its link, program and
 //! maps. A new one is made next to the old one, attached, and then the two
 //! directories are exchanged in one system call: whoever looks sees one whole
-//! set of policies, and there is no moment without one. A command that dies in
+//! set of policies, and there is no moment without one; who reads more than one file of
+//! it takes the lock, shared. A command that dies in
 //! between leaves the directory NEXT, perhaps with a program that is attached like
 //! the live one; whoever takes the lock removes it.
 
@@ -32,18 +33,35 @@ fn failed(what: &str) -> impl Fn(io::Error) -> Error {
     move |e| Error::new(format!("cannot {what}: {e}"))
 }
 
+/// Whoever may write here could put his policy in our place, and who made it a link
+/// chooses what we remove.
+fn is_ours(m: &fs::Metadata) -> bool {
+    m.is_dir() && m.uid() == 0 && m.mode() & 0o022 == 0
+}
+
 /// The directory of the live policy, if there is one.
 pub fn live() -> Option<&'static Path> {
     let live = Path::new(LIVE);
-    live.exists().then_some(live)
+    let ours = fs::symlink_metadata(ROOT).is_ok_and(|m| is_ours(&m));
+    (ours && live.exists()).then_some(live)
 }
 
-/// Exclusive use of the directory. Released when dropped.
+/// Of the directory. Released when dropped.
 pub struct Lock {
     _root: File,
 }
 
 impl Lock {
+    /// For whoever reads: its files are those of one set of policies. None if there
+    /// never was one.
+    pub fn share() -> Result<Option<Self>> {
+        match Path::new(ROOT).exists() {
+            true => lock(FlockOperation::LockShared).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Exclusive use of it.
     pub fn take() -> Result<Self> {
         if !bpffs_is_mounted() {
             return Err(
@@ -57,17 +75,9 @@ impl Lock {
                 return Err(failed(&format!("make {ROOT}"))(e));
             }
         }
-        let root = File::open(ROOT).map_err(failed(&format!("open {ROOT}")))?;
-        // Whoever may write here could put his policy in our place.
-        let mine = |m: &fs::Metadata| m.is_dir() && m.uid() == 0 && m.mode() & 0o022 == 0;
-        if !root.metadata().is_ok_and(|m| mine(&m)) {
-            return Err(Error::new(format!("{ROOT} belongs to another user"))
-                .remedy("remove it, then try again"));
-        }
-        flock(&root, FlockOperation::LockExclusive)
-            .map_err(|e| failed(&format!("lock {ROOT}"))(e.into()))?;
+        let taken = lock(FlockOperation::LockExclusive)?;
         remove(Path::new(NEXT))?;
-        Ok(Lock { _root: root })
+        Ok(taken)
     }
 
     /// Make `fill` put a new policy into the directory it is given, and let it
@@ -88,12 +98,20 @@ impl Lock {
         result.and(removed)
     }
 
-    /// Says whether there was one.
-    pub fn clear(&self) -> Result<bool> {
-        let was = live().is_some();
-        remove(Path::new(LIVE))?;
-        Ok(was)
+    pub fn clear(&self) -> Result<()> {
+        remove(Path::new(LIVE))
     }
+}
+
+fn lock(how: FlockOperation) -> Result<Lock> {
+    if !fs::symlink_metadata(ROOT).is_ok_and(|m| is_ours(&m)) {
+        return Err(Error::new(format!("{ROOT} belongs to another user"))
+            .remedy("remove it, then try again"));
+    }
+    // A directory of root's in one whose files only their owners move (bpffs is sticky).
+    let root = File::open(ROOT).map_err(failed(&format!("open {ROOT}")))?;
+    flock(&root, how).map_err(|e| failed(&format!("lock {ROOT}"))(e.into()))?;
+    Ok(Lock { _root: root })
 }
 
 /// Removing the link's last name detaches the program.
