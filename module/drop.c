@@ -17,10 +17,13 @@
 static void drop_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(drop, drop_work);
 
+/* A pass takes at most a tenth of the time: whoever does not read keeps it going. */
+#define DROP_REST	9
+
 /* drop_work() only. */
 static struct pairs_batch batch;
 static unsigned int draining;		/* pairs seen in this pass */
-static bool soon;			/* something moved, or was busy just now */
+static bool soon;			/* something moved */
 
 /* Sleepers of ours look at their chan again. Only they: TCP's own wake-up would
  * also send a SIGIO that no packet has caused.
@@ -31,15 +34,11 @@ static void wake_sleepers(struct sock *sk, const struct socksplice_chan *c)
 		wake_up_interruptible_all(sk_sleep(sk));
 }
 
-/* As socksplice_chan_trylock(), NULL also where the socket is busy just now. */
-static struct sock *try(struct socksplice_chan *c)
+void socksplice_drop_close(struct sock *sk, struct socksplice_chan *c)
 {
-	struct sock *sk = socksplice_chan_trylock(c);
-
-	if (!IS_ERR(sk))
-		return sk;
-	soon = true;
-	return NULL;
+	smp_mb__before_atomic();	/* after the last append */
+	set_bit(CHAN_TX_CLOSED, &c->flags);
+	wake_sleepers(sk, c);
 }
 
 /* True once nothing more goes into the ring of @c: nobody owns its socket, so
@@ -50,12 +49,12 @@ static bool close_ring(struct socksplice_chan *c)
 	struct sock *sk;
 
 	if (!test_bit(CHAN_TX_CLOSED, &c->flags)) {
-		sk = try(c);
-		if (!sk)
+		sk = socksplice_chan_trylock(c);
+		if (IS_ERR_OR_NULL(sk))
 			return false;	/* if it is gone, the bit says so next time */
-		set_bit(CHAN_TX_CLOSED, &c->flags);
-		wake_sleepers(sk, c);
+		socksplice_drop_close(sk, c);
 		socksplice_chan_unlock(sk);
+		soon = true;
 	}
 	smp_rmb();	/* the bit before the look at the ring: see enum chan_flag */
 	return true;
@@ -65,10 +64,10 @@ static bool close_ring(struct socksplice_chan *c)
 static void end_reader(struct socksplice_chan *c, struct socksplice_chan *peer)
 {
 	const bool alone = !rcu_access_pointer(peer->sk);
-	struct sock *sk = try(c);
+	struct sock *sk = socksplice_chan_trylock(c);
 	u32 rcv_nxt;
 
-	if (!sk)
+	if (IS_ERR_OR_NULL(sk))
 		return;
 	rcv_nxt = tcp_sk(sk)->rcv_nxt;
 	if (socksplice_chan_is_done(sk, c, peer)) {
@@ -104,6 +103,7 @@ static void drop_step(struct socksplice_chan *a, struct socksplice_chan *b)
 static void drop_work(struct work_struct *work)
 {
 	static unsigned long delay = 1;	/* jiffies */
+	const unsigned long began = jiffies;
 
 	draining = 0;
 	soon = false;
@@ -114,7 +114,7 @@ static void drop_work(struct work_struct *work)
 		delay = min(2 * delay, (unsigned long)DROP_DELAY_MAX);
 	/* Who marks a pair starts the work himself. */
 	if (draining)
-		schedule_delayed_work(&drop, delay);
+		schedule_delayed_work(&drop, max(delay, DROP_REST * (jiffies - began)));
 }
 
 static void start(void)

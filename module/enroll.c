@@ -112,10 +112,16 @@ int socksplice_enroll(struct sock *sk, bool active,
 	struct socksplice_chan *c;
 	enum socksplice_stat why;
 	unsigned long flags = 0;
+	struct socksplice_pair_opts o = {};
 	struct chan_memory memory = {};
 	struct ident id = {};
 
-	if (opts && !opts_valid(opts))
+	/* A map's value may change at any time: what was checked is what is used. */
+	if (opts) {
+		memcpy(&o, opts, sizeof(o));
+		barrier();
+	}
+	if (!opts_valid(&o))
 		return -EINVAL;
 	if (!sk_fullsock(sk) || sk->sk_protocol != IPPROTO_TCP || sk->sk_type != SOCK_STREAM)
 		return -EINVAL;
@@ -132,7 +138,7 @@ int socksplice_enroll(struct sock *sk, bool active,
 		return -EOPNOTSUPP;
 	}
 
-	if (opts && opts->flags & SOCKSPLICE_PAIR_YIELDS) {
+	if (o.flags & SOCKSPLICE_PAIR_YIELDS) {
 		if (socksplice_tap_sees(sock_net(sk), &id)) {
 			socksplice_event_declined(SOCKSPLICE_STAT_declined_captured, sk);
 			return -EOPNOTSUPP;
@@ -140,18 +146,16 @@ int socksplice_enroll(struct sock *sk, bool active,
 		__set_bit(CHAN_YIELDS, &flags);
 	}
 
-	memory.ring_size = opts && opts->ring_size ? opts->ring_size :
-			   READ_ONCE(socksplice_ring_size);
+	memory.ring_size = o.ring_size ?: READ_ONCE(socksplice_ring_size);
 	/* Who says how large a ring is has said how large it may be. */
-	if (opts && (opts->ring_size || opts->ring_max))
-		memory.ring_max = opts->ring_max;
+	if (o.ring_size || o.ring_max)
+		memory.ring_max = o.ring_max;
 	else
 		memory.ring_max = READ_ONCE(socksplice_ring_max);
-	if (opts)
-		memory.group_id = opts->group;
-	if (opts && opts->memory_cap) {
-		memory.cap = opts->memory_cap;
-		memory.group = socksplice_memory_group_get(opts->group);
+	memory.group_id = o.group;
+	if (o.memory_cap) {
+		memory.cap = o.memory_cap;
+		memory.group = socksplice_memory_group_get(o.group);
 		if (!memory.group)
 			goto no_memory;
 	}
@@ -167,8 +171,8 @@ int socksplice_enroll(struct sock *sk, bool active,
 		goto no_memory;
 	}
 #ifdef CONFIG_NET_RX_BUSY_POLL
-	if (opts && opts->busy_poll_usec)
-		WRITE_ONCE(sk->sk_ll_usec, opts->busy_poll_usec);
+	if (o.busy_poll_usec)
+		WRITE_ONCE(sk->sk_ll_usec, o.busy_poll_usec);
 #endif
 	socksplice_stat_inc(SOCKSPLICE_STAT_enrolled);
 	if (!socksplice_ident_match(c))

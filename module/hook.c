@@ -194,7 +194,7 @@ static struct ftrace_ops hook_ops = {
 	.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT,
 };
 
-int socksplice_hook_init(void)
+void socksplice_hook_init(void)
 {
 	unsigned long addr = (unsigned long)inet_stream_ops.splice_read;
 
@@ -206,7 +206,6 @@ int socksplice_hook_init(void)
 		pr_warn("splice(2) cannot be hooked (error %d): it will not see bytes that are not in TCP's own queue\n",
 			hook_status);
 	}
-	return hook_status;
 }
 
 void socksplice_hook_exit(void)
@@ -253,12 +252,11 @@ static void ops_set(splice_read_fn *fn)
 	WRITE_ONCE(*(splice_read_fn **)&inet6_stream_ops.splice_read, fn);
 }
 
-int socksplice_hook_init(void)
+void socksplice_hook_init(void)
 {
 	kernels_splice_read = inet_stream_ops.splice_read;
 	ops_set(ops_splice_read);
 	hook_status = 0;
-	return 0;
 }
 
 void socksplice_hook_exit(void)
@@ -270,10 +268,9 @@ void socksplice_hook_exit(void)
 
 #else
 
-int socksplice_hook_init(void)
+void socksplice_hook_init(void)
 {
 	pr_warn("this kernel's ftrace cannot redirect functions: splice(2) is not hooked\n");
-	return hook_status;
 }
 
 void socksplice_hook_exit(void)

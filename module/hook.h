@@ -16,18 +16,17 @@
 struct pipe_inode_info;
 struct socket;
 
-/* Installs the hook. Returns 0, or why there is none: -EBUSY where another
- * user (a livepatch, say) already redirects the function, -EOPNOTSUPP on a
- * kernel without the ftrace features it needs. Not fatal to the module.
- */
-int socksplice_hook_init(void);
+/* Installs the hook. Where it cannot nothing is paired, but the module loads. */
+void socksplice_hook_init(void);
 
 /* Removes the hook. Tasks that it sent here may still be inside:
  * socksplice_inflight_drain() waits for them.
  */
 void socksplice_hook_exit(void);
 
-/* What socksplice_hook_init() returned. */
+/* 0, or why there is no hook: -EBUSY where another user (a livepatch, say) already
+ * redirects the function, -EOPNOTSUPP on a kernel without the ftrace features it needs.
+ */
 int socksplice_hook_status(void);
 
 /* The kernel's own tcp_splice_read(). A task that sleeps in it has a frame of

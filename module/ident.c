@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <linux/err.h>
-#include <linux/hash.h>
+#include <linux/jhash.h>
 #include <linux/jiffies.h>
 #include <linux/mm.h>
+#include <linux/random.h>
 #include <linux/workqueue.h>
 #include <net/ipv6.h>
 #include <net/tcp.h>
@@ -13,6 +14,7 @@
 #include "stats.h"
 
 #define IDENT_BITS	12
+#define CROWD		64	/* a bucket takes no more: both numbers may be somebody's choice */
 #define PARK_TIME	(2 * HZ)	/* a SYN-ACK retransmitted once still meets its ACK */
 
 struct bucket {
@@ -21,6 +23,7 @@ struct bucket {
 };
 
 static struct bucket *table;
+static u32 seed;
 static atomic_t parked = ATOMIC_INIT(0);
 
 /* Who left the table unlinked and has yet to be taken off its socket, by the node
@@ -37,7 +40,7 @@ static struct bucket *bucket_of(const struct ident *id)
 {
 	u32 lo = min(id->iss, id->irs), hi = max(id->iss, id->irs);
 
-	return &table[hash_64((u64)hi << 32 | lo, IDENT_BITS)];
+	return &table[jhash_2words(lo, hi, seed) >> (32 - IDENT_BITS)];
 }
 
 void socksplice_ident_addresses(const struct sock *sk, struct ident *id)
@@ -122,10 +125,12 @@ bool socksplice_ident_match(struct socksplice_chan *c)
 {
 	struct bucket *b = bucket_of(&c->ident);
 	struct socksplice_chan *other;
+	unsigned int n = 0;
 	bool linked = false;
 
 	spin_lock_bh(&b->lock);
 	hlist_for_each_entry(other, &b->head, ident.node) {
+		n++;
 		if (other->ident.iss != c->ident.irs ||
 		    other->ident.irs != c->ident.iss)
 			continue;
@@ -140,7 +145,7 @@ bool socksplice_ident_match(struct socksplice_chan *c)
 		linked = true;
 		break;
 	}
-	if (!linked) {
+	if (!linked && n < CROWD) {
 		c->ident.expires = jiffies + PARK_TIME;
 		set_bit(CHAN_PARKED, &c->flags);
 		hlist_add_head(&c->ident.node, &b->head);
@@ -148,6 +153,9 @@ bool socksplice_ident_match(struct socksplice_chan *c)
 			schedule_delayed_work(&expire, HZ);
 	}
 	spin_unlock_bh(&b->lock);
+	/* Neither linked nor parked: it leaves its socket at the next call. */
+	if (!linked && n >= CROWD)
+		socksplice_event_chan(SOCKSPLICE_STAT_declined_crowd, "crowd", c);
 	return linked;
 }
 
@@ -235,6 +243,7 @@ int socksplice_ident_init(void)
 	table = kvcalloc(1 << IDENT_BITS, sizeof(*table), GFP_KERNEL);
 	if (!table)
 		return -ENOMEM;
+	seed = get_random_u32();
 	for (i = 0; i < 1 << IDENT_BITS; i++)
 		spin_lock_init(&table[i].lock);
 	flushed_at = jiffies - PARK_TIME;

@@ -40,8 +40,8 @@ bool socksplice_ident_read(const struct sock *sk, bool active, struct ident *id)
 /* Reads only the addresses and ports. */
 void socksplice_ident_addresses(const struct sock *sk, struct ident *id);
 
-/* Looks for the peer of @c: true if it was there and the two are now linked,
- * false if @c is parked. Never sleeps, takes no socket's lock.
+/* Looks for the peer of @c: true if it was there and the two are now linked, false if @c
+ * is parked, or stays alone since too many are. Never sleeps, takes no socket's lock.
  */
 bool socksplice_ident_match(struct socksplice_chan *c);
 

@@ -5,7 +5,8 @@
  * The kernel answers what it does not know of SOL_SOCKET by itself and asks nobody, so
  * its two functions are redirected, for this one option. That costs every other option
  * of SOL_SOCKET a few instructions; it is done when SO_SPLICE is first switched on, and
- * stays until the module goes, so that splices can be ended at any time.
+ * stays until the module goes or so_splice_literal is set to 0, so that splices can be
+ * ended while SO_SPLICE is off.
  */
 #ifndef SOCKSPLICE_LITERAL_H
 #define SOCKSPLICE_LITERAL_H
@@ -23,7 +24,7 @@ void socksplice_literal_init(void);
 /* No call is redirected after this, but some may still be inside. */
 void socksplice_literal_exit(void);
 
-/* Redirects if it is wanted and not done yet. */
+/* Redirects, or undoes it, as is wanted now. */
 void socksplice_literal_update(void);
 
 /* 0 if calls are redirected, LITERAL_UNUSED, or why they cannot be (-errno). */

@@ -42,17 +42,53 @@ MODULE_PARM_DESC(shadow, "Match and count new connections, but move no data (def
 module_param_named(unprivileged_splice, socksplice_sosplice_unprivileged, bool, 0644);
 MODULE_PARM_DESC(unprivileged_splice, "Whoever is in the initial user namespace may use SO_SPLICE, not only CAP_NET_ADMIN (default: yes)");
 
-static int splice_cpu_set(const char *val, const struct kernel_param *kp)
+/* An unsigned int between two bounds. */
+struct bounded {
+	unsigned int *value, min, max;
+};
+
+static int bounded_set(const char *val, const struct kernel_param *kp)
 {
-	return param_set_uint_minmax(val, kp, 1, 100);
+	const struct bounded *b = kp->arg;
+	unsigned int n;
+	int err = kstrtouint(val, 0, &n);
+
+	if (err)
+		return err;
+	if (n < b->min || n > b->max)
+		return -EINVAL;
+	WRITE_ONCE(*b->value, n);
+	return 0;
 }
 
-static const struct kernel_param_ops splice_cpu_ops = {
-	.set = splice_cpu_set,
-	.get = param_get_uint,
+static int bounded_get(char *buffer, const struct kernel_param *kp)
+{
+	const struct bounded *b = kp->arg;
+
+	return sysfs_emit(buffer, "%u\n", READ_ONCE(*b->value));
+}
+
+static const struct kernel_param_ops bounded_ops = {
+	.set = bounded_set,
+	.get = bounded_get,
 };
-module_param_cb(splice_cpu_percent, &splice_cpu_ops, &socksplice_budget_percent, 0644);
+
+#define BOUNDED_PARAM(name, variable, least, most)					\
+	static const struct bounded name##_bounds = { &(variable), least, most };	\
+	module_param_cb(name, &bounded_ops, (void *)&name##_bounds, 0644)
+
+BOUNDED_PARAM(splice_cpu_percent, socksplice_budget_percent, 1, 100);
 MODULE_PARM_DESC(splice_cpu_percent, "Of a CPU that others want too, what the splices of one user may take, 1 to 100 (default: 75)");
+
+BOUNDED_PARAM(path_timeout, socksplice_path_timeout, SOCKSPLICE_PATH_TIMEOUT_MIN,
+	      SOCKSPLICE_PATH_TIMEOUT_MAX);
+MODULE_PARM_DESC(path_timeout, "Seconds, 3 to 300, within which a ring closes whose connection's packets are lost (default: 5)");
+
+BOUNDED_PARAM(ring_idle, socksplice_ring_idle, 0, SOCKSPLICE_RING_IDLE_MAX);
+MODULE_PARM_DESC(ring_idle, "Seconds, up to 86400, after which an empty ring is given back; 0: never (default: 30)");
+
+BOUNDED_PARAM(short_wait, socksplice_short_wait, 0, SOCKSPLICE_BUSY_POLL_MAX);
+MODULE_PARM_DESC(short_wait, "Microseconds, up to 1000, that a reader spins whose last waits were shorter; 0: only those spin that SO_BUSY_POLL asks to (default: 10)");
 
 static int ring_size_set(const char *val, const struct kernel_param *kp)
 {
@@ -63,6 +99,13 @@ static int ring_size_set(const char *val, const struct kernel_param *kp)
 	WRITE_ONCE(socksplice_ring_size, size);
 	return 0;
 }
+
+static const struct kernel_param_ops ring_size_ops = {
+	.set = ring_size_set,
+	.get = param_get_uint,
+};
+module_param_cb(ring_size, &ring_size_ops, &socksplice_ring_size, 0644);
+MODULE_PARM_DESC(ring_size, "Default bytes per direction of a pair, a power of two (default: 65536)");
 
 static int ring_max_set(const char *val, const struct kernel_param *kp)
 {
@@ -81,57 +124,14 @@ static const struct kernel_param_ops ring_max_ops = {
 module_param_cb(ring_max, &ring_max_ops, &socksplice_ring_max, 0644);
 MODULE_PARM_DESC(ring_max, "Bytes that a ring may grow to if it is full again and again, where no policy says; 0: it keeps its size (default)");
 
-static const struct kernel_param_ops ring_size_ops = {
-	.set = ring_size_set,
-	.get = param_get_uint,
-};
-static int path_timeout_set(const char *val, const struct kernel_param *kp)
-{
-	return param_set_uint_minmax(val, kp, SOCKSPLICE_PATH_TIMEOUT_MIN,
-				     SOCKSPLICE_PATH_TIMEOUT_MAX);
-}
-
-static const struct kernel_param_ops path_timeout_ops = {
-	.set = path_timeout_set,
-	.get = param_get_uint,
-};
-module_param_cb(path_timeout, &path_timeout_ops, &socksplice_path_timeout, 0644);
-MODULE_PARM_DESC(path_timeout, "Seconds, 3 to 300, within which a ring closes whose connection's packets are lost (default: 5)");
-
-static int ring_idle_set(const char *val, const struct kernel_param *kp)
-{
-	return param_set_uint_minmax(val, kp, 0, SOCKSPLICE_RING_IDLE_MAX);
-}
-
-static const struct kernel_param_ops ring_idle_ops = {
-	.set = ring_idle_set,
-	.get = param_get_uint,
-};
-module_param_cb(ring_idle, &ring_idle_ops, &socksplice_ring_idle, 0644);
-MODULE_PARM_DESC(ring_idle, "Seconds, up to 86400, after which an empty ring is given back; 0: never (default: 30)");
-
-static int short_wait_set(const char *val, const struct kernel_param *kp)
-{
-	return param_set_uint_minmax(val, kp, 0, SOCKSPLICE_BUSY_POLL_MAX);
-}
-
-static const struct kernel_param_ops short_wait_ops = {
-	.set = short_wait_set,
-	.get = param_get_uint,
-};
-module_param_cb(short_wait, &short_wait_ops, &socksplice_short_wait, 0644);
-MODULE_PARM_DESC(short_wait, "Microseconds, up to 1000, that a reader spins whose last waits were shorter; 0: only those spin that SO_BUSY_POLL asks to (default: 10)");
-
 module_param_named(memory_cap, socksplice_memory_cap, ullong, 0644);
-MODULE_PARM_DESC(memory_cap, "Most bytes that all rings may hold together; 0: no limit (default)");
-
-module_param_cb(ring_size, &ring_size_ops, &socksplice_ring_size, 0644);
-MODULE_PARM_DESC(ring_size, "Default bytes per direction of a pair, a power of two (default: 65536)");
+MODULE_PARM_DESC(memory_cap, "Most bytes that all rings may hold together; 0: no limit (default: an eighth of the memory)");
 
 static int __init socksplice_init(void)
 {
 	int err;
 
+	socksplice_memory_init();
 	err = socksplice_proto_init();
 	if (err)
 		return err;

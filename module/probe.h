@@ -9,7 +9,7 @@
  * but by no timer, option or error that the application could see). Without
  * answers the pair goes back to TCP (drop.h), socksplice_path_timeout after the
  * path was lost, and its bytes meet there what stopped the packets. A probe never
- * resets anything.
+ * resets anything. A pair that was idle for so long sends by TCP until that was answered.
  *
  * What it notices is a path on which no packet gets through in one direction,
  * not a rule that looks at length, content or rate.
@@ -17,10 +17,19 @@
 #ifndef SOCKSPLICE_PROBE_H
 #define SOCKSPLICE_PROBE_H
 
+#include <net/tcp.h>
+
 /* Seconds. Above five times the least, probes come less often. */
 #define SOCKSPLICE_PATH_TIMEOUT_MIN	3
 #define SOCKSPLICE_PATH_TIMEOUT_MAX	300
 extern unsigned int socksplice_path_timeout;
+
+/* A packet that answers @sk has come within the time-out. @sk need not be locked. */
+static inline bool socksplice_probe_is_fresh(const struct sock *sk)
+{
+	return tcp_jiffies32 - READ_ONCE(tcp_sk(sk)->rcv_tstamp) <=
+	       READ_ONCE(socksplice_path_timeout) * HZ;
+}
 
 /* There is a live pair: probe from now on. Any context. */
 void socksplice_probe_start(void);

@@ -338,7 +338,7 @@ static void make_clone(struct proto *clone, const struct proto *base)
 	clone->getsockopt = proto_getsockopt;
 	clone->sock_is_readable = socksplice_rx_is_readable;
 #ifdef CONFIG_BPF_SYSCALL
-	/* A sockmap would replace sk_prot under us: -EINVAL instead. */
+	/* A sockmap would replace sk_prot under us: -EOPNOTSUPP instead. */
 	clone->psock_update_sk_prot = NULL;
 #endif
 }

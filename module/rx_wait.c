@@ -135,7 +135,6 @@ static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 	long slice = *timeo, left;
 	int rc;
 
-
 	init_wait_entry(&s->wait, 0);
 	s->wait.func = rx_wake;
 	add_wait_queue(sk_sleep(sk), &s->wait);

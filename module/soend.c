@@ -796,7 +796,7 @@ static void make_protos(bool paired, int f, const struct proto *base)
 	rest->setsockopt = soend_setsockopt;
 	rest->getsockopt = soend_getsockopt;
 #ifdef CONFIG_BPF_SYSCALL
-	rest->psock_update_sk_prot = NULL;	/* no sockmap: -EINVAL */
+	rest->psock_update_sk_prot = NULL;	/* no sockmap: -EOPNOTSUPP */
 #endif
 	*sink = *rest;
 	sink->close = hooked_close;

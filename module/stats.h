@@ -31,6 +31,7 @@
 	X(declined_ipsec)						\
 	X(declined_sequence)	/* no initial sequence numbers to go by */ \
 	X(declined_memory)						\
+	X(declined_crowd)	/* too many wait for a peer with such numbers */ \
 	X(declined_captured)	/* somebody captures its packets: tap.h */ \
 	X(doubt_hash)		/* sequences mirror, flow hashes do not */ \
 	X(ring_bytes)							\
@@ -40,6 +41,7 @@
 	X(tcp_bytes_special)	/* urgent, zerocopy, control messages */ \
 	X(tcp_bytes_memory)	/* no memory for a ring */		\
 	X(tcp_bytes_closed)	/* the ring was closed for good */	\
+	X(tcp_bytes_idle)	/* nothing had come by the path for path_timeout */ \
 	X(rings_grown)		/* made twice as large, as they were full again and again */ \
 	X(rings_given_back)	/* empty for socksplice_ring_idle seconds */ \
 	X(rings_capped)		/* not made: a cap of memory.h is reached */ \
@@ -50,7 +52,7 @@
 	X(busy_poll_nsec)	/* spent looking for bytes */		\
 	X(probes_sent)		/* packets that ask whether the path works */ \
 	X(probes_lost)		/* pairs that went back to TCP for want of answers */ \
-	X(events_lost)		/* no memory to tell `pair monitor` of one */ \
+	X(events_lost)		/* no memory or no room to tell `pair monitor` of one */ \
 	X(capture_records)	/* what `capture` had room for */	\
 	X(capture_dropped)	/* what it had none for */		\
 	X(psock_splice_calls)						\

@@ -23,6 +23,9 @@
 /* Packet sockets of a namespace whose filters are asked: they run in a handshake, too. */
 #define TAP_SOCKETS	64
 
+/* And instructions of these filters together. */
+#define TAP_INSNS	4096
+
 /* Devices, and entries of their lists, that are looked through for them. */
 #define TAP_BUDGET	4096
 
@@ -103,6 +106,14 @@ static bool filter_passes(const struct sock *sk, struct sk_buff *skb)
 	return passes;
 }
 
+/* Under RCU. What filter_passes() runs, at most. */
+static unsigned int filter_length(const struct sock *sk)
+{
+	const struct sk_filter *filter = rcu_dereference(sk->sk_filter);
+
+	return filter && bpf_prog_was_classic(filter->prog) ? filter->prog->len : 0;
+}
+
 /* A fanout group has one entry for all its sockets. */
 static bool list_has(const struct list_head *list, const struct net *net,
 		     const struct sock *sk, int *budget)
@@ -135,7 +146,7 @@ bool socksplice_tap_sees(struct net *net, const struct ident *id)
 {
 	struct sk_buff *sent, *received;
 	int budget = TAP_BUDGET;
-	unsigned int n = 0;
+	unsigned int n = 0, insns = 0;
 	struct sock *sk;
 	bool sees;
 
@@ -147,7 +158,8 @@ bool socksplice_tap_sees(struct net *net, const struct ident *id)
 	rcu_read_lock();
 	/* The filter first: most sockets let no TCP pass, and there may be many devices. */
 	sk_for_each_rcu(sk, &net->packet.sklist) {
-		if (++n > TAP_SOCKETS)
+		insns += filter_length(sk);
+		if (++n > TAP_SOCKETS || insns > TAP_INSNS)
 			sees = true;
 		if (sees)
 			break;

@@ -25,9 +25,11 @@
 #include "capture.h"
 #include "chan.h"
 #include "compat/compat.h"
+#include "drop.h"
 #include "inflight.h"
 #include "kick.h"
 #include "leg.h"
+#include "probe.h"
 #include "proto.h"
 #include "rx.h"
 #include "stats.h"
@@ -52,6 +54,7 @@ enum route {
 	ROUTE_SPECIAL = SOCKSPLICE_STAT_tcp_bytes_special,
 	ROUTE_MEMORY = SOCKSPLICE_STAT_tcp_bytes_memory,
 	ROUTE_CLOSED = SOCKSPLICE_STAT_tcp_bytes_closed,
+	ROUTE_IDLE = SOCKSPLICE_STAT_tcp_bytes_idle,
 };
 
 /* Who asked for SIGIO gets none for fewer bytes than its mark (tcp_data_ready()). Whoever
@@ -94,25 +97,50 @@ void socksplice_tx_wake_reader(struct socksplice_chan *peer)
 	rcu_read_unlock();
 }
 
-/* False if a consumer in the kernel took the peer's socket over: it reads below
+/* ROUTE_CLOSED if a consumer in the kernel took the peer's socket over: it reads below
  * sk_prot, where it would never see the ring. Also if the reader has attached a
  * filter since, or asked for timestamps, which bytes of a ring do not have; or
- * if its TCP would answer data with a reset.
+ * if its TCP would answer data with a reset. ROUTE_IDLE where one of the two has not
+ * heard of the other lately, which the packets of probe.h see to while a ring is in use:
+ * bytes of the ring go where packets go.
  */
-static bool reader_is_ours(const struct socksplice_chan *peer)
+static enum route look_at_reader(const struct sock *sk, const struct socksplice_chan *peer)
 {
+	enum route route = ROUTE_RING;
 	const struct sock *psk;
-	bool ours;
 
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
-	ours = psk && socksplice_leg_has_callbacks(peer, psk) &&
-	       !rcu_access_pointer(psk->sk_filter) &&
-	       READ_ONCE(psk->sk_shutdown) != SHUTDOWN_MASK &&
-	       READ_ONCE(psk->sk_state) != TCP_CLOSE &&
-	       !READ_ONCE(psk->sk_tsflags) && !sock_flag(psk, SOCK_RCVTSTAMP);
+	if (!psk || !socksplice_leg_has_callbacks(peer, psk) ||
+	    rcu_access_pointer(psk->sk_filter) ||
+	    READ_ONCE(psk->sk_shutdown) == SHUTDOWN_MASK ||
+	    READ_ONCE(psk->sk_state) == TCP_CLOSE ||
+	    READ_ONCE(psk->sk_tsflags) || sock_flag(psk, SOCK_RCVTSTAMP))
+		route = ROUTE_CLOSED;
+	else if (!socksplice_probe_is_fresh(sk) || !socksplice_probe_is_fresh(psk))
+		route = ROUTE_IDLE;
 	rcu_read_unlock();
-	return ours;
+	return route;
+}
+
+/* What the peer expects next is not acknowledged, and was sent at most. It is not so
+ * where a helper of NAT (of FTP, say) has changed the length of what went by TCP, and
+ * with it all sequence numbers since: c->seq would tell the reader nothing.
+ */
+static bool seq_is_the_peers(const struct tcp_sock *tp, const struct socksplice_chan *peer)
+{
+	const struct sock *psk;
+	bool same = true;
+
+	rcu_read_lock();
+	psk = rcu_dereference(peer->sk);
+	if (psk) {
+		u32 rcv_nxt = READ_ONCE(tcp_sk(psk)->rcv_nxt);
+
+		same = !before(rcv_nxt, tp->snd_una) && !after(rcv_nxt, tp->write_seq);
+	}
+	rcu_read_unlock();
+	return same;
 }
 
 /* An allocation has failed less than a second ago. */
@@ -135,6 +163,7 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 {
 	struct socksplice_chan *peer = c ? socksplice_chan_peer(c) : NULL;
 	const struct tcp_sock *tp = tcp_sk(sk);
+	enum route route;
 
 	if (!peer || test_bit(CHAN_SHADOW, &c->flags))
 		return ROUTE_UNPAIRED;
@@ -152,10 +181,15 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 		return ROUTE_SPECIAL;
 	if (!test_bit(CHAN_RX_READY, &peer->flags))
 		return ROUTE_STARTUP;
-	if (!reader_is_ours(peer)) {
-		smp_mb__before_atomic();	/* after the last append */
-		set_bit(CHAN_TX_CLOSED, &c->flags);
-		return ROUTE_CLOSED;
+	/* Not left to drop.c alone, which would wait for us to let go of the socket: in
+	 * the middle of a send that may be as long as we like.
+	 */
+	route = unlikely(test_bit(CHAN_DROPPED, &c->flags)) ? ROUTE_CLOSED :
+							      look_at_reader(sk, peer);
+	if (unlikely(route != ROUTE_RING)) {
+		if (route == ROUTE_CLOSED)
+			socksplice_drop_close(sk, c);
+		return route;
 	}
 	if (!c->ring.pages) {
 		if (ring_must_wait(c))
@@ -178,6 +212,10 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 		if (tp->snd_nxt != tp->write_seq &&
 		    (!tp->packets_out || (tp->nonagle & TCP_NAGLE_CORK)))
 			return ROUTE_SPILL;
+		if (unlikely(!seq_is_the_peers(tp, peer))) {
+			socksplice_drop_close(sk, c);
+			return ROUTE_CLOSED;
+		}
 		WRITE_ONCE(c->seq, tp->write_seq);
 		c->spilled = false;
 	}

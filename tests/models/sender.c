@@ -91,7 +91,7 @@ enum step sender(struct thread *t)
 			seen = SHARED(S.rx_ready) || MUTANT(READY_IGNORED);
 			if (!seen)
 				break;
-			AT("reader_is_ours: peer->sk");
+			AT("look_at_reader: peer->sk");
 			seen = SHARED(S.b_attached);
 			if (!seen) {
 				AT("tx_route: set_bit(CHAN_TX_CLOSED)");
