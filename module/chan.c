@@ -450,14 +450,19 @@ bool socksplice_chan_give_ring_back(struct socksplice_chan *c)
 	void **pages;
 	u32 size;
 
-	if (IS_ERR_OR_NULL(sk))
+	if (IS_ERR(sk))
 		return false;
-	/* Nobody owns the socket, so nobody is in the middle of an append. */
+	/* Nobody owns the socket, so nobody is in the middle of an append; and who has
+	 * none any more, which was seen under its lock (chan_end()), begins no other.
+	 */
+	if (!sk)
+		smp_rmb();
 	size = c->ring.size;
 	pages = ring_take_pages(&c->ring);
 	if (pages)
 		set_ring(c, NULL, c->memory.ring_size);
-	socksplice_chan_unlock(sk);
+	if (sk)
+		socksplice_chan_unlock(sk);
 	if (!pages)
 		return false;
 	pages_put(c, pages, size);

@@ -142,6 +142,8 @@ struct socksplice_chan {
 	/* The socket's lock, all of these. */
 	bool rx_between;	/* a reader holds rx_mutex, between two parts of a read */
 	bool spilled;		/* counted as one spill until it reopens */
+	bool tx_between;	/* a sender waits for space, part of its message in the ring */
+	int tx_turns;		/* others who want to send: the rest goes by TCP at once */
 	bool pinned;		/* the pins of an ended chan hold references */
 	int pins;		/* see socksplice_chan_pin() */
 	int rx_taking;		/* readers that wait for their turn */

@@ -9,6 +9,7 @@
 #include "drop.h"
 #include "event.h"
 #include "ident.h"
+#include "rest.h"
 #include "stats.h"
 #include "tx.h"
 
@@ -16,9 +17,6 @@
 
 static void drop_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(drop, drop_work);
-
-/* A pass takes at most a tenth of the time: whoever does not read keeps it going. */
-#define DROP_REST	9
 
 /* drop_work() only. */
 static struct pairs_batch batch;
@@ -103,7 +101,7 @@ static void drop_step(struct socksplice_chan *a, struct socksplice_chan *b)
 static void drop_work(struct work_struct *work)
 {
 	static unsigned long delay = 1;	/* jiffies */
-	const unsigned long began = jiffies;
+	const u64 began = ktime_get_ns();
 
 	draining = 0;
 	soon = false;
@@ -114,7 +112,7 @@ static void drop_work(struct work_struct *work)
 		delay = min(2 * delay, (unsigned long)DROP_DELAY_MAX);
 	/* Who marks a pair starts the work himself. */
 	if (draining)
-		schedule_delayed_work(&drop, max(delay, DROP_REST * (jiffies - began)));
+		schedule_delayed_work(&drop, socksplice_rest(began, delay));
 }
 
 static void start(void)

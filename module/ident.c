@@ -185,6 +185,7 @@ static void settle_left(void)
 	struct sock *sk;
 
 	hlist_for_each_entry_safe(c, next, &left, ident.node) {
+		cond_resched();
 		sk = socksplice_chan_trylock(c);
 		if (IS_ERR(sk))
 			continue;
@@ -208,6 +209,7 @@ static void expire_work(struct work_struct *work)
 
 		if (hlist_empty(&b->head))
 			continue;
+		cond_resched();
 		spin_lock_bh(&b->lock);
 		hlist_for_each_entry_safe(c, next, &b->head, ident.node) {
 			if (!has_expired(&c->ident))

@@ -5,11 +5,13 @@
 
 #include "chan.h"
 #include "kick.h"
+#include "rest.h"
 #include "tx.h"
 
-#define KICK_INTERVAL	2	/* jiffies */
+#define KICK_INTERVAL	2UL	/* jiffies */
 
 static LLIST_HEAD(pending);	/* chans with CHAN_KICKED, each held with its peer */
+static unsigned long interval = KICK_INTERVAL;	/* written by kick_work() only */
 
 static void kick_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(kick, kick_work);
@@ -51,7 +53,9 @@ static bool in_flight(const struct socksplice_chan *c)
 
 	rcu_read_lock();
 	sk = rcu_dereference(c->sk);
-	flight = sk && READ_ONCE(tcp_sk(sk)->snd_una) != READ_ONCE(tcp_sk(sk)->write_seq);
+	/* A connection that was reset keeps its numbers. */
+	flight = sk && READ_ONCE(sk->sk_state) != TCP_CLOSE &&
+		 READ_ONCE(tcp_sk(sk)->snd_una) != READ_ONCE(tcp_sk(sk)->write_seq);
 	rcu_read_unlock();
 	return flight;
 }
@@ -59,13 +63,14 @@ static bool in_flight(const struct socksplice_chan *c)
 static void kick_later(struct socksplice_chan *c)
 {
 	if (llist_add(&c->kick, &pending))
-		schedule_delayed_work(&kick, KICK_INTERVAL);
+		schedule_delayed_work(&kick, READ_ONCE(interval));
 }
 
 static void kick_work(struct work_struct *work)
 {
 	struct llist_node *list = llist_del_all(&pending);
 	struct socksplice_chan *c, *next;
+	const u64 began = ktime_get_ns();
 
 	llist_for_each_entry_safe(c, next, list, kick) {
 		struct socksplice_chan *peer = socksplice_chan_peer(c);
@@ -76,7 +81,7 @@ static void kick_work(struct work_struct *work)
 		 */
 		clear_bit(CHAN_KICKED, &c->flags);
 		smp_mb__after_atomic();
-		again = in_flight(c);
+		again = in_flight(c) && reader_has_mark(peer);
 		/* After that look: what has arrived by then is seen. */
 		moved = has_moved(c, peer);
 		if (moved || !again)
@@ -85,7 +90,9 @@ static void kick_work(struct work_struct *work)
 			kick_later(c);
 		else
 			socksplice_chan_put(c, peer);
+		cond_resched();
 	}
+	WRITE_ONCE(interval, socksplice_rest(began, KICK_INTERVAL));
 }
 
 void socksplice_kick_reader(struct sock *sk, struct socksplice_chan *c)

@@ -86,6 +86,14 @@ u32 socksplice_leg_unread(const struct sock *sk)
 	return c ? socksplice_rx_ring_unread(sk, c) : 0;
 }
 
+bool socksplice_leg_must_wait(struct sock *sk)
+{
+	struct socksplice_chan *c = rx_chan(sk);
+
+	sock_owned_by_me(sk);
+	return c && c->tx_between;
+}
+
 int socksplice_leg_send(struct sock *sk, struct msghdr *msg, size_t len,
 			struct mem_cgroup *memcg)
 {

@@ -53,6 +53,9 @@ void socksplice_leg_tcp_done(struct sock *sk, u32 n);
 /* Unread bytes that the ring holds within the reader's reach. */
 u32 socksplice_leg_unread(const struct sock *sk);
 
+/* Of a sink, which is locked: somebody's message is half-way in its ring, try later. */
+bool socksplice_leg_must_wait(struct sock *sk);
+
 /* As tcp_sendmsg_locked(), with MSG_DONTWAIT, by the sink's ring if it has one; @memcg
  * pays for that.
  */

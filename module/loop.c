@@ -10,9 +10,9 @@
  * do so finds all others on the table. Who hides a loop by rewriting sequence numbers
  * (TCP_REPAIR, which takes privilege) is still bound by budget.c.
  *
- * The table is everybody's, under one lock, and what it is sorted by is chosen by peers:
- * its hash has a secret, and a walk gives up, and says that there is a loop, after as many
- * splices as honest ones do not come to.
+ * The table is everybody's, under one lock. Peers choose one of the two numbers that it is
+ * sorted by, so its hash takes both, and a secret; a walk gives up, and says that there is
+ * a loop, after as many splices as honest ones do not come to.
  */
 #include <linux/hashtable.h>
 #include <linux/jhash.h>
@@ -25,7 +25,7 @@
 #define LOOP_HOPS_MAX	128	/* a longer chain is taken for a loop */
 #define LOOP_VISITS_MAX	4096	/* splices looked at; more, too */
 
-static DEFINE_HASHTABLE(sources, 12);	/* sosplices by hash_of(src_id.irs) */
+static DEFINE_HASHTABLE(sources, 12);	/* sosplices by hash_of() of src_id */
 static u32 seed;			/* constant after init */
 static DEFINE_SPINLOCK(loop_lock);
 
@@ -46,9 +46,9 @@ static bool is_iss(const struct loop_ident *id, u32 seq)
 	return seq == id->iss || seq == id->iss - 1;
 }
 
-static u32 hash_of(u32 irs)
+static u32 hash_of(u32 irs, u32 iss)
 {
-	return jhash_1word(irs, seed);
+	return jhash_2words(irs, iss, seed);
 }
 
 /* The splice whose source is the peer of @s's sink, or NULL. Takes what it looks at from
@@ -60,14 +60,17 @@ static struct sosplice *next_of(const struct sosplice *s, unsigned int *visits)
 	u32 i;
 
 	lockdep_assert_held(&loop_lock);
-	for (i = 0; i < 2; i++)
-		hash_for_each_possible(sources, n, loop_node, hash_of(s->dst_id.iss - i)) {
+	for (i = 0; i < 4; i++) {
+		const u32 irs = s->dst_id.iss - i / 2, iss = s->dst_id.irs + i % 2;
+
+		hash_for_each_possible(sources, n, loop_node, hash_of(irs, iss)) {
 			if (is_iss(&s->dst_id, n->src_id.irs) &&
 			    is_iss(&n->src_id, s->dst_id.irs))
 				return n;
 			if (!--*visits)
 				return NULL;
 		}
+	}
 	return NULL;
 }
 
@@ -78,7 +81,7 @@ bool socksplice_loop_closes(struct sosplice *s)
 	bool loop = true;
 
 	spin_lock(&loop_lock);
-	hash_add(sources, &s->loop_node, hash_of(s->src_id.irs));
+	hash_add(sources, &s->loop_node, hash_of(s->src_id.irs, s->src_id.iss));
 	for (hops = 0; hops < LOOP_HOPS_MAX; hops++) {
 		n = next_of(n, &visits);
 		if (!n)

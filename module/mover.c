@@ -22,6 +22,7 @@
 #include <linux/workqueue.h>
 #include <net/tcp.h>
 
+#include "chan.h"
 #include "compat/compat.h"
 #include "leg.h"
 #include "sosplice.h"
@@ -90,7 +91,8 @@ static bool frag_refill(struct sosplice *s)
 		put_page(f->page);
 	}
 	old = set_active_memcg(s->memcg);
-	f->page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	/* NORETRY: who has no room waits, rather than lose a process to a copy. */
+	f->page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
 	set_active_memcg(old);
 	f->offset = 0;
 	return f->page;
@@ -352,6 +354,10 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 			return 0;
 		}
 	}
+	if (socksplice_leg_must_wait(sk)) {
+		*hungry = true;
+		return 0;
+	}
 	own = READ_ONCE(sk->sk_err);	/* getsockopt() clears it without the lock */
 	if (own) {
 		/* The error of a splice whose source this socket was is for its
@@ -447,6 +453,23 @@ static u32 sink_goal(const struct sosplice *s)
 	return max_t(u32, tp->gso_segs, 1) * tp->mss_cache;
 }
 
+/* The sink would take nothing, and tells when it does: its queue is full. A corked one may
+ * have room in its last packet, a paired one in its ring. What is wrong with it is for
+ * sink_send().
+ */
+static bool sink_is_full(const struct sosplice *s)
+{
+	struct sock *sk = s->dst;
+
+	sock_owned_by_me(sk);
+	if (!test_bit(SOSPLICE_TRACED, &s->flags) || !sink_is_ours(s) || sk->sk_err ||
+	    (1 << sk->sk_state) & ~(TCPF_ESTABLISHED | TCPF_CLOSE_WAIT) ||
+	    socksplice_chan_get(sk) || sk_stream_memory_free(sk) || !tcp_sk(sk)->packets_out)
+		return false;
+	set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+	return true;
+}
+
 /* Both sockets are locked, and the source has data. *@why: as why_end(). */
 static enum mover_next move(struct sosplice *s, u32 *left, int *why)
 {
@@ -465,6 +488,9 @@ static enum mover_next move(struct sosplice *s, u32 *left, int *why)
 		limit = min_t(u64, limit, s->max - s->moved);
 	if (!test_bit(SOSPLICE_TRACED, &s->flags))
 		socksplice_loop_ident(s->src, &s->src_id);
+	/* Before the batch, which takes time and may copy. */
+	if (sink_is_full(s))
+		return NEXT_WAIT;
 	batch_fill(s, &b, limit);
 	if (!b.len) {
 		if (b.foreign)
@@ -591,6 +617,16 @@ bool socksplice_mover_queue_rcu(struct sosplice *s)
 	return true;
 }
 
+/* What this thread has run, in ns: not what it waited for the CPU while others had it. */
+static u64 cpu_time(void)
+{
+#ifdef CONFIG_SCHED_INFO
+	return ktime_get_ns() - current->sched_info.run_delay;
+#else
+	return ktime_get_ns();
+#endif
+}
+
 /* What is left to do, or NEXT_WAIT. */
 static enum mover_next mover_run(struct sosplice *s)
 {
@@ -600,9 +636,9 @@ static enum mover_next mover_run(struct sosplice *s)
 	if (test_and_clear_bit(SOSPLICE_SOURCE_GONE, &s->flags))
 		socksplice_sosplice_end_orphan(s);
 	if (!test_bit(SOSPLICE_ENDED, &s->flags)) {
-		start = ktime_get_ns();
+		start = cpu_time();
 		next = mover_rounds(s);
-		socksplice_budget_charge(s->user, ktime_get_ns() - start);
+		socksplice_budget_charge(s->user, cpu_time() - start);
 	}
 	if (test_bit(SOSPLICE_ENDED, &s->flags))
 		next = leave_sink(s) ? NEXT_WAIT : NEXT_LATER;

@@ -23,13 +23,23 @@
 
 static struct proto clone_v4, clone_v6;
 
+void socksplice_proto_taken_over(void)
+{
+	__module_get(THIS_MODULE);
+	pr_warn_once("a socket of ours was taken over by something in the kernel: the module cannot be unloaded any more\n");
+}
+
 void socksplice_proto_restore(struct sock *sk)
 {
-	/* Not what somebody else has put there since. */
+	/* Not what somebody else has put there since. He has kept ours, and may call it or
+	 * put it back at any time (OpenVPN's ovpn does).
+	 */
 	if (sk->sk_prot == &clone_v6)
 		WRITE_ONCE(sk->sk_prot, &tcpv6_prot);
 	else if (sk->sk_prot == &clone_v4)
 		WRITE_ONCE(sk->sk_prot, &tcp_prot);
+	else if (!socksplice_proto_known(sk->sk_prot))
+		socksplice_proto_taken_over();
 }
 
 struct proto *socksplice_proto_clone(const struct sock *sk)

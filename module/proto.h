@@ -6,6 +6,11 @@
 
 int socksplice_proto_init(void);
 
+/* Somebody else in the kernel has kept a pointer to something of ours: the module stays,
+ * and says so.
+ */
+void socksplice_proto_taken_over(void);
+
 /* Gives the socket, which is locked, the kernel's own struct proto again. */
 void socksplice_proto_restore(struct sock *sk);
 

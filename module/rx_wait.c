@@ -67,11 +67,11 @@ static u64 busy_poll_nsec(const struct sock *sk)
 }
 
 /* Another CPU may be about to write, and nobody else wants this one, who may be the
- * writer.
+ * writer. A real-time task has to sleep, as RLIMIT_RTTIME counts until it does.
  */
 static bool may_be_short(void)
 {
-	return num_online_cpus() > 1 && single_task_running();
+	return num_online_cpus() > 1 && single_task_running() && !rt_task(current);
 }
 
 static u64 short_nsec(void)

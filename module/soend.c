@@ -518,10 +518,8 @@ static void unhook(struct sock *sk, struct soend *end)
 	/* Who does not ask sk_user_data (iSCSI) may have kept ours, to put them back at
 	 * any time: our text has to stay.
 	 */
-	if (!ours) {
-		__module_get(THIS_MODULE);
-		pr_warn_once("a spliced socket was taken over by something in the kernel: the module cannot be unloaded any more\n");
-	}
+	if (!ours)
+		socksplice_proto_taken_over();
 	set_functions(sk, RESTING);
 }
 
@@ -559,8 +557,14 @@ static void restore_prot(struct sock *sk)
 {
 	const int f = family_of(sk->sk_prot);
 
-	if (f == FAMILIES)
+	if (f == FAMILIES) {
+		/* As socksplice_proto_restore() has it. */
+		if (!socksplice_proto_known(sk->sk_prot) &&
+		    sk->sk_prot != socksplice_proto_paired(false) &&
+		    sk->sk_prot != socksplice_proto_paired(true))
+			socksplice_proto_taken_over();
 		return;
+	}
 	if (socksplice_chan_get(sk))
 		WRITE_ONCE(sk->sk_prot, socksplice_proto_paired(f == V6));
 	else

@@ -386,6 +386,15 @@ static int splice(struct sock *src, struct sock *dst, s64 max, u64 idle_us)
 	return err;
 }
 
+/* What security modules say of a read(2) from the one and a write(2) to the other. */
+static int may_move(const struct socket *src, const struct socket *dst)
+{
+	int err;
+
+	err = src->file ? rw_verify_area(READ, src->file, NULL, 1) : 0;
+	return err ?: rw_verify_area(WRITE, dst->file, NULL, 1);
+}
+
 int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 {
 	struct socket *sock;
@@ -418,6 +427,9 @@ int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 	sock = sockfd_lookup(fd, &err);
 	if (!sock)
 		return err;
+	err = may_move(src->sk_socket, sock);
+	if (err)
+		goto put;
 	if (!socksplice_sosplice_is_tcp(sock->sk))
 		err = -EPROTONOSUPPORT;
 	else if (busy)
@@ -426,6 +438,7 @@ int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 		err = check_sink(sock->sk);
 	if (!err)
 		err = splice(src, sock->sk, max, idle_us);
+put:
 	sockfd_put(sock);
 	return err;
 }

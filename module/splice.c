@@ -35,7 +35,12 @@ static ssize_t ring_to_pipe(struct sock *sk, struct socksplice_chan *c,
 	ssize_t ret;
 
 	n = min(want, ring_used(r, want));
-	buf.page = alloc_page(GFP_USER | __GFP_ACCOUNT);
+	/* TCP's pages are there already: a cgroup that is full loses no process to this,
+	 * and who may hold a pipe may hold what fits into one.
+	 */
+	buf.page = alloc_page(GFP_USER | __GFP_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
+	if (!buf.page)
+		buf.page = alloc_page(GFP_USER);
 	if (!buf.page)
 		return -ENOMEM;
 	while (done < n) {

@@ -16,6 +16,7 @@
 #include "chan.h"
 #include "compat/ptype.h"
 #include "drop.h"
+#include "rest.h"
 #include "tap.h"
 
 #define TAP_INTERVAL	HZ
@@ -207,11 +208,13 @@ static void yield_if_seen(struct socksplice_chan *a, struct socksplice_chan *b)
 
 static void tap_work(struct work_struct *work)
 {
+	const u64 began = ktime_get_ns();
+
 	any = false;
 	socksplice_pairs_each(&batch, yields, yield_if_seen);
 	/* Who makes another such pair starts the work himself. */
 	if (any)
-		schedule_delayed_work(&tap, TAP_INTERVAL);
+		schedule_delayed_work(&tap, socksplice_rest(began, TAP_INTERVAL));
 }
 
 void socksplice_tap_start(void)

@@ -10,9 +10,11 @@
  * TCP up to seq, the ring, TCP from seq on.
  *
  * All of it happens under the sender's own socket lock, as in tcp_sendmsg(), so
- * that state, errors, shutdown and write_seq stand still meanwhile, and a
- * message is as whole among other threads' messages as it is on TCP. The
- * reader's socket is never locked.
+ * that state, errors, shutdown and write_seq stand still meanwhile. Who waits for
+ * space in the middle of a message drops it, and goes on over TCP as soon as another
+ * wants to send (tx_turns): so a message is as whole among other threads' messages as
+ * it is on TCP, whose buffer is larger than the ring. The reader's socket is never
+ * locked.
  */
 #include <linux/module.h>
 #include <linux/sched/clock.h>
@@ -20,6 +22,7 @@
 #include <linux/sched/stat.h>
 #include <linux/uio.h>
 #include <linux/wait.h>
+#include <linux/wait_bit.h>
 #include <net/tcp.h>
 
 #include "capture.h"
@@ -290,7 +293,30 @@ static bool tx_space_or_end(struct sock *sk, struct socksplice_chan *c,
 	return ring_len(&c->ring) <= READ_ONCE(c->ring.size) / 2 || READ_ONCE(sk->sk_err) ||
 	       (READ_ONCE(sk->sk_shutdown) & SEND_SHUTDOWN) ||
 	       test_bit(CHAN_RX_CLOSED, &peer->flags) ||
-	       test_bit(CHAN_TX_CLOSED, &c->flags);
+	       test_bit(CHAN_TX_CLOSED, &c->flags) || READ_ONCE(c->tx_turns);
+}
+
+/* Part of somebody's message is in the ring, and he waits, without the lock, for space
+ * where TCP, whose buffer is larger, would have taken all of it: nothing may come between.
+ * So he goes on over TCP at once, and we wait for that as for the lock, which he would
+ * hold on TCP: however the socket blocks, and whatever signal comes. May drop the lock.
+ */
+static void tx_wait_turn(struct sock *sk)
+{
+	struct socksplice_chan *c = socksplice_chan_get(sk), *peer;
+
+	while (unlikely(c && c->tx_between)) {
+		peer = socksplice_chan_hold(c);
+		/* While this is not zero, nobody sets tx_between. */
+		WRITE_ONCE(c->tx_turns, c->tx_turns + 1);
+		wake_up_interruptible_all(sk_sleep(sk));
+		release_sock(sk);
+		wait_var_event(&c->tx_between, !READ_ONCE(c->tx_between));
+		lock_sock(sk);
+		WRITE_ONCE(c->tx_turns, c->tx_turns - 1);
+		socksplice_chan_put(c, peer);
+		c = socksplice_chan_get(sk);
+	}
 }
 
 /* The reader usually runs, on another CPU, and half a ring is a matter of
@@ -323,16 +349,20 @@ static bool tx_spin_space(struct sock *sk, struct socksplice_chan *c,
  * A blocking writer with a full ring waits for its reader, similar to
  * sk_stream_wait_memory(), as long as the reader takes a good part of the ring
  * every now and then. True if it is worth another look at the ring, false if
- * TCP has to take over. Shortens *@timeo by the time spent. Drops the lock: @c
- * may be detached on return.
+ * TCP has to take over. Shortens *@timeo by the time spent. @between: part of the message
+ * is in the ring. Drops the lock: @c may be detached on return.
  */
-static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *timeo)
+static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *timeo, bool between)
 {
 	struct socksplice_chan *peer = socksplice_chan_peer(c);
 	DEFINE_WAIT_FUNC(wait, woken_wake_function);
 	bool again = true;
 
+	if (between && c->tx_turns)
+		return false;
 	socksplice_chan_pin(sk, c);
+	if (between)
+		WRITE_ONCE(c->tx_between, true);
 	if (tx_spin_space(sk, c, peer))
 		goto unpin;
 	socksplice_stat_inc(SOCKSPLICE_STAT_writer_waits);
@@ -364,6 +394,14 @@ static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *time
 	if (!--c->space_waiters)
 		WRITE_ONCE(c->want_space, 0);
 unpin:
+	if (between) {
+		WRITE_ONCE(c->tx_between, false);
+		if (c->tx_turns) {
+			smp_mb();	/* before wake_up_var() looks for waiters */
+			wake_up_var(&c->tx_between);
+			again = false;
+		}
+	}
 	socksplice_chan_unpin(sk, c);
 	return again;
 }
@@ -459,6 +497,9 @@ ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
 	while (msg_data_left(msg)) {
 		bool again;
 
+		/* A mover holds its source, too, and waits for nobody: see leg.c. */
+		if (timeo && !copied)
+			tx_wait_turn(sk);
 		c = socksplice_chan_get(sk);
 		route = tx_route(sk, c, msg);
 		if (route != ROUTE_RING)
@@ -491,7 +532,7 @@ ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
 		if (n)
 			continue;
 		c->ring_full++;
-		again = timeo && tx_wait_space(sk, c, &timeo);
+		again = timeo && tx_wait_space(sk, c, &timeo, copied > 0);
 		/* The rest belongs to the connection that was, though there may
 		 * be a new one; as sk_stream_wait_memory() has it.
 		 */
@@ -534,6 +575,7 @@ int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
 
 	socksplice_enter();
 	lock_sock(sk);
+	tx_wait_turn(sk);
 	ret = socksplice_tx_sendmsg_locked(sk, msg);
 	release_sock(sk);
 	socksplice_leave();

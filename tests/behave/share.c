@@ -116,6 +116,83 @@ static void readers_and_writers_both_ways(void)
 	crowd(2, 2, true);
 }
 
+struct lines {
+	int fd;
+	volatile bool over;	/* the long messages are sent */
+	long sent, failed;
+	pthread_t thread;
+};
+
+static void *short_lines(void *arg)
+{
+	struct lines *l = arg;
+	char b[100];
+
+	memset(b, 'b', sizeof(b));
+	while (!l->over && l->sent < 4000) {
+		/* every other one would block where there is no room */
+		if (send(l->fd, b, sizeof(b), l->sent & 1 ? MSG_DONTWAIT : 0) != sizeof(b))
+			l->failed++;
+		l->sent++;
+	}
+	return NULL;
+}
+
+static void *long_lines(void *arg)
+{
+	struct lines *l = arg;
+	char *b = malloc(256 * KIB);
+
+	memset(b, 'a', 256 * KIB);
+	for (int i = 0; i < 8; i++) {
+		if (send(l->fd, b, 256 * KIB, 0) != 256 * KIB)
+			l->failed++;
+		l->sent++;
+	}
+	free(b);
+	return NULL;
+}
+
+/* With room for all of it, each thread's message comes as a whole, also one that is many
+ * times as long as a ring.
+ */
+static void whole_messages(void)
+{
+	struct lines s = {}, l = {};
+	int room = 8 * MIB;
+	long torn = 0, run = 0, total = 0, r;
+	char b[16 * KIB], last = 0;
+	struct conn k;
+
+	conn_start(&k);
+	MUST(setsockopt(k.a, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)));
+	s.fd = l.fd = k.a;
+	pthread_create(&l.thread, NULL, long_lines, &l);
+	pthread_create(&s.thread, NULL, short_lines, &s);
+	where("reading the long messages");
+	while (total < 8 * 256 * KIB && (r = recv(k.b, b, sizeof(b), 0)) > 0) {
+		for (long i = 0; i < r; i++) {
+			if (b[i] != last) {
+				torn += last && run % (last == 'a' ? 256 * KIB : 100);
+				last = b[i];
+				run = 0;
+			}
+			run++;
+			total += b[i] == 'a';
+		}
+	}
+	pthread_join(l.thread, NULL);
+	s.over = true;
+	pthread_join(s.thread, NULL);
+	say("long messages %ld, short ones %d, failed %ld, torn %d", l.sent, s.sent > 0,
+	    l.failed + s.failed, torn != 0);
+	conn_proof(&k);
+	shutdown(k.a, SHUT_WR);
+	while (recv(k.b, b, sizeof(b), 0) > 0)
+		;
+	conn_end(&k);
+}
+
 /* All readers asleep, one byte: exactly one gets it. Then the end of the
  * stream: all of them do.
  */
@@ -346,7 +423,7 @@ static void closed_under_reader(void)
 }
 
 const struct bcase share_cases[] = {
-	CASE(many_readers), CASE(many_writers), CASE(readers_and_writers_both_ways),
+	CASE(many_readers), CASE(many_writers), CASE(whole_messages), CASE(readers_and_writers_both_ways),
 	CASE(sleeping_readers), CASE(forked_writers), CASE(child_reads_on),
 	CASE(duplicate_descriptor), CASE(passed_with_data_queued),
 	CASE(in_flight_in_unix_socket), CASE(killed_process), CASE(closed_under_reader),

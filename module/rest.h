@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * How long a work rests that looks at all of something of which users make as many as
+ * they like, so that it takes a tenth of one CPU at most.
+ */
+#ifndef SOCKSPLICE_REST_H
+#define SOCKSPLICE_REST_H
+
+#include <linux/jiffies.h>
+#include <linux/ktime.h>
+#include <linux/minmax.h>
+
+/* Jiffies, at least @least, for one that began at @began, a ktime_get_ns(). */
+static inline unsigned long socksplice_rest(u64 began, unsigned long least)
+{
+	return max(least, nsecs_to_jiffies(9 * (ktime_get_ns() - began)));
+}
+
+#endif /* SOCKSPLICE_REST_H */
