@@ -27,9 +27,10 @@ u64 socksplice_memory_cap = U64_MAX;	/* written through sysfs; as yet none was g
 /* As TCP's own buffers have one in net.ipv4.tcp_mem: an eighth of the memory. */
 void socksplice_memory_init(void)
 {
+	const u64 eighth = (u64)totalram_pages() * PAGE_SIZE / 8;
+
 	if (socksplice_memory_cap == U64_MAX)
-		socksplice_memory_cap = min(round_down((u64)totalram_pages() * PAGE_SIZE / 8, SZ_1M),
-					    SOCKSPLICE_MEMORY_CAP_MAX);
+		socksplice_memory_cap = min(round_down(eighth, SZ_1M), SOCKSPLICE_MEMORY_CAP_MAX);
 }
 
 static struct memory_group *group_find(u32 id)

@@ -423,7 +423,8 @@ static void closed_under_reader(void)
 }
 
 const struct bcase share_cases[] = {
-	CASE(many_readers), CASE(many_writers), CASE(whole_messages), CASE(readers_and_writers_both_ways),
+	CASE(many_readers), CASE(many_writers), CASE(whole_messages),
+	CASE(readers_and_writers_both_ways),
 	CASE(sleeping_readers), CASE(forked_writers), CASE(child_reads_on),
 	CASE(duplicate_descriptor), CASE(passed_with_data_queued),
 	CASE(in_flight_in_unix_socket), CASE(killed_process), CASE(closed_under_reader),
