@@ -282,7 +282,7 @@ struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ide
 bool socksplice_chan_is_done(const struct sock *sk, const struct socksplice_chan *c,
 			     const struct socksplice_chan *peer)
 {
-	return !ring_len(&peer->ring) && !c->rx_between && !c->rx_partial &&
+	return !ring_len(&peer->ring) && !c->rx_between && !c->rx_partial && !c->tx_between &&
 	       !(c->rx_sleepers && READ_ONCE(sk->sk_rcvlowat) > 1);
 }
 

@@ -267,7 +267,8 @@ void socksplice_chan_detach(struct sock *sk);
 /* True if @sk, which is locked, can go on as plain TCP: its chan @c has read the
  * closed ring of @peer to the bottom, no reader is in the middle of a call, whose
  * rest TCP's own recvmsg could not give it, and none sleeps until a low-water mark
- * is reached, which TCP would take for a new call and let begin with less.
+ * is reached, which TCP would take for a new call and let begin with less. Nor is a sender
+ * half-way through a message: another thread must not send before it goes on.
  */
 bool socksplice_chan_is_done(const struct sock *sk, const struct socksplice_chan *c,
 			     const struct socksplice_chan *peer);

@@ -175,8 +175,10 @@ int socksplice_enroll(struct sock *sk, bool active,
 		WRITE_ONCE(sk->sk_ll_usec, o.busy_poll_usec);
 #endif
 	socksplice_stat_inc(SOCKSPLICE_STAT_enrolled);
-	if (!socksplice_ident_match(c))
+	if (!socksplice_ident_match(c)) {
+		socksplice_proto_settle(sk);	/* one that is not parked either */
 		return 0;
+	}
 	if (flags & BIT(CHAN_SHADOW))
 		socksplice_event_chan(SOCKSPLICE_STAT_shadow_matches, "shadow", c);
 	else

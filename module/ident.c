@@ -153,7 +153,7 @@ bool socksplice_ident_match(struct socksplice_chan *c)
 			schedule_delayed_work(&expire, HZ);
 	}
 	spin_unlock_bh(&b->lock);
-	/* Neither linked nor parked: it leaves its socket at the next call. */
+	/* Neither linked nor parked: the caller takes it off its socket. */
 	if (!linked && n >= CROWD)
 		socksplice_event_chan(SOCKSPLICE_STAT_declined_crowd, "crowd", c);
 	return linked;

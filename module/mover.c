@@ -638,7 +638,8 @@ static enum mover_next mover_run(struct sosplice *s)
 	if (!test_bit(SOSPLICE_ENDED, &s->flags)) {
 		start = cpu_time();
 		next = mover_rounds(s);
-		socksplice_budget_charge(s->user, cpu_time() - start);
+		/* the two clocks that it is made of do not run quite alike */
+		socksplice_budget_charge(s->user, max_t(s64, cpu_time() - start, 0));
 	}
 	if (test_bit(SOSPLICE_ENDED, &s->flags))
 		next = leave_sink(s) ? NEXT_WAIT : NEXT_LATER;

@@ -51,7 +51,7 @@ static bool may_probe(const struct sock *sk)
 	/* With data in flight TCP finds out by itself, and our answer would
 	 * count among its duplicate ACKs.
 	 */
-	return ((1 << sk->sk_state) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT)) &&
+	return socksplice_probe_asks(sk) &&
 	       !tp->packets_out && tp->write_seq == tp->snd_una && !tp->repair;
 }
 

@@ -24,6 +24,12 @@
 #define SOCKSPLICE_PATH_TIMEOUT_MAX	300
 extern unsigned int socksplice_path_timeout;
 
+/* The state of @sk lets it send probes: else it hears of nothing new. */
+static inline bool socksplice_probe_asks(const struct sock *sk)
+{
+	return (1 << READ_ONCE(sk->sk_state)) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT);
+}
+
 /* A packet that answers @sk has come within the time-out. @sk need not be locked. */
 static inline bool socksplice_probe_is_fresh(const struct sock *sk)
 {

@@ -120,7 +120,8 @@ static enum route look_at_reader(const struct sock *sk, const struct socksplice_
 	    READ_ONCE(psk->sk_state) == TCP_CLOSE ||
 	    READ_ONCE(psk->sk_tsflags) || sock_flag(psk, SOCK_RCVTSTAMP))
 		route = ROUTE_CLOSED;
-	else if (!socksplice_probe_is_fresh(sk) || !socksplice_probe_is_fresh(psk))
+	else if (!socksplice_probe_is_fresh(sk) ||
+		 (socksplice_probe_asks(psk) && !socksplice_probe_is_fresh(psk)))
 		route = ROUTE_IDLE;
 	rcu_read_unlock();
 	return route;
@@ -288,12 +289,13 @@ static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msgh
 }
 
 static bool tx_space_or_end(struct sock *sk, struct socksplice_chan *c,
-			    struct socksplice_chan *peer)
+			    struct socksplice_chan *peer, bool between)
 {
 	return ring_len(&c->ring) <= READ_ONCE(c->ring.size) / 2 || READ_ONCE(sk->sk_err) ||
 	       (READ_ONCE(sk->sk_shutdown) & SEND_SHUTDOWN) ||
 	       test_bit(CHAN_RX_CLOSED, &peer->flags) ||
-	       test_bit(CHAN_TX_CLOSED, &c->flags) || READ_ONCE(c->tx_turns);
+	       test_bit(CHAN_TX_CLOSED, &c->flags) ||
+	       (between && READ_ONCE(c->tx_turns));
 }
 
 /* Part of somebody's message is in the ring, and he waits, without the lock, for space
@@ -325,7 +327,7 @@ static void tx_wait_turn(struct sock *sk)
  * dropped.
  */
 static bool tx_spin_space(struct sock *sk, struct socksplice_chan *c,
-			  struct socksplice_chan *peer)
+			  struct socksplice_chan *peer, bool between)
 {
 	bool space = false;
 	u64 end;
@@ -336,7 +338,7 @@ static bool tx_spin_space(struct sock *sk, struct socksplice_chan *c,
 	end = local_clock() + SPIN_WAIT;
 	while (single_task_running() && !need_resched() &&
 	       !signal_pending(current) && local_clock() < end) {
-		space = tx_space_or_end(sk, c, peer);
+		space = tx_space_or_end(sk, c, peer, between);
 		if (space)
 			break;
 		cpu_relax();
@@ -363,7 +365,7 @@ static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *time
 	socksplice_chan_pin(sk, c);
 	if (between)
 		WRITE_ONCE(c->tx_between, true);
-	if (tx_spin_space(sk, c, peer))
+	if (tx_spin_space(sk, c, peer, between))
 		goto unpin;
 	socksplice_stat_inc(SOCKSPLICE_STAT_writer_waits);
 	c->sleepers++;
@@ -379,7 +381,8 @@ static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *time
 			 * barrier in socksplice_rx_consume().
 			 */
 			smp_mb();
-			if (sk_wait_event(sk, &t, tx_space_or_end(sk, c, peer), &wait))
+			if (sk_wait_event(sk, &t, tx_space_or_end(sk, c, peer, between),
+					  &wait))
 				break;
 		} while (t && !signal_pending(current));
 		if (*timeo != MAX_SCHEDULE_TIMEOUT)
@@ -488,6 +491,7 @@ ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
 {
 	long timeo = sock_sndtimeo(sk, msg->msg_flags & MSG_DONTWAIT);
 	const int disconnects = sk->sk_disconnects;
+	const bool may_wait = timeo;	/* a mover holds its source, too, and does not: leg.c */
 	enum route route = ROUTE_UNPAIRED;
 	unsigned int more_flags = 0;
 	struct socksplice_chan *c;
@@ -497,8 +501,7 @@ ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
 	while (msg_data_left(msg)) {
 		bool again;
 
-		/* A mover holds its source, too, and waits for nobody: see leg.c. */
-		if (timeo && !copied)
+		if (may_wait && !copied)
 			tx_wait_turn(sk);
 		c = socksplice_chan_get(sk);
 		route = tx_route(sk, c, msg);
@@ -533,6 +536,9 @@ ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
 			continue;
 		c->ring_full++;
 		again = timeo && tx_wait_space(sk, c, &timeo, copied > 0);
+		/* While we waited, somebody may have begun a message. */
+		if (!again && may_wait && !copied)
+			tx_wait_turn(sk);
 		/* The rest belongs to the connection that was, though there may
 		 * be a new one; as sk_stream_wait_memory() has it.
 		 */
