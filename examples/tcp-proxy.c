@@ -91,18 +91,28 @@ __attribute__((noreturn, format(printf, 1, 2))) static void die(const char *fmt,
 
 /*
  * What epoll should tell of @end. Nobody is left in it with nothing to wait for: it would
- * report a hang-up there again and again.
+ * report a hang-up there again and again. False when epoll has no room for another one: it
+ * takes memory, and a user has so many (/proc/sys/fs/epoll/max_user_watches).
  */
-static void watch(struct end *end, uint32_t events)
+static bool watch(struct end *end, uint32_t events)
 {
 	struct epoll_event ev = { .events = events, .data.ptr = end };
 	int op = !events ? EPOLL_CTL_DEL : end->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
 
+	static bool said;
+
 	if (end->watched == events)
-		return;
-	if (epoll_ctl(epfd, op, end->fd, &ev))
-		die("epoll_ctl: %s", strerror(errno));
+		return true;
+	if (epoll_ctl(epfd, op, end->fd, &ev)) {
+		if (errno != ENOSPC && errno != ENOMEM)
+			die("epoll_ctl: %s", strerror(errno));
+		if (!said)
+			fprintf(stderr, "tcp-proxy: epoll_ctl: %s\n", strerror(errno));
+		said = true;
+		return false;
+	}
 	end->watched = events;
+	return true;
 }
 
 /* Ends the session. With @reset the two ends get a RST, as far as they are still there. */
@@ -207,7 +217,8 @@ static bool flow_run(struct session *s, int i, bool readable)
 	return true;
 }
 
-static void session_watch(struct session *s)
+/* False when epoll has no room. */
+static bool session_watch(struct session *s)
 {
 	int i;
 
@@ -215,9 +226,11 @@ static void session_watch(struct session *s)
 		const struct flow *in = &s->flow[i], *out = &s->flow[!i];
 
 		/* a source that is spliced is readable once that is over */
-		watch(&s->end[i], (!in->eof && !in->len ? EPOLLIN : 0) |
-				  (out->len ? EPOLLOUT : 0));
+		if (!watch(&s->end[i], (!in->eof && !in->len ? EPOLLIN : 0) |
+				       (out->len ? EPOLLOUT : 0)))
+			return false;
 	}
+	return true;
 }
 
 /*
@@ -261,7 +274,8 @@ static void session_start(struct session *s)
 			fcntl(s->flow[i].pipe[1], F_SETPIPE_SZ, PIPE);
 		}
 	}
-	session_watch(s);
+	if (!session_watch(s))
+		session_close(s, true);
 }
 
 static void session_event(struct session *s, int i, uint32_t events)
@@ -277,8 +291,8 @@ static void session_event(struct session *s, int i, uint32_t events)
 		session_close(s, true);
 	else if (s->flow[0].done && s->flow[1].done)
 		session_close(s, false);
-	else
-		session_watch(s);
+	else if (!session_watch(s))
+		session_close(s, true);
 }
 
 static void session_open(int client)
@@ -300,10 +314,9 @@ static void session_open(int client)
 	}
 	connections++;
 	s->connecting = true;
-	if (connect(server, (void *)&target, target_len) && errno != EINPROGRESS)
+	if ((connect(server, (void *)&target, target_len) && errno != EINPROGRESS) ||
+	    !watch(&s->end[1], EPOLLOUT))
 		session_close(s, true);
-	else
-		watch(&s->end[1], EPOLLOUT);
 }
 
 static void accept_some(void)
@@ -316,7 +329,7 @@ static void accept_some(void)
 			session_open(fd);
 		} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
 			   errno == ENOMEM) {
-			watch(&listener, 0);	/* until a session ends */
+			watch(&listener, 0);	/* until a session ends, or for a while */
 			return;
 		} else if (errno == EAGAIN) {
 			return;
@@ -379,9 +392,11 @@ static void serve(void)
 	sigemptyset(&none);
 	watch(&listener, EPOLLIN);
 	while (!stop) {
-		n = epoll_pwait(epfd, ev, 256, -1, &none);
+		n = epoll_pwait(epfd, ev, 256, listener.watched ? -1 : 100, &none);
 		if (n < 0 && errno != EINTR)
 			die("epoll_wait: %s", strerror(errno));
+		if (!n)
+			watch(&listener, EPOLLIN);	/* there may be none that ends */
 		for (i = 0; i < n; i++) {
 			struct end *end = ev[i].data.ptr;
 

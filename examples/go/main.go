@@ -3,7 +3,8 @@
 // relay LISTEN TO: forwards each connection made to LISTEN to TO, by SO_SPLICE where
 // that is to be had, else by copying. Prints "listening ADDRESS", then for each
 // connection what went "up" to the server and "down" to the client: bytes spliced,
-// bytes copied.
+// bytes copied. An end of stream is passed on as such (a half-close), a stream cut off as
+// a reset.
 package main
 
 import (
@@ -73,11 +74,32 @@ func Moved(source *net.TCPConn) (moved uint64, err error) {
 	return moved, err
 }
 
+// is tells whether err is one of these.
+func is(err error, these ...unix.Errno) bool {
+	for _, e := range these {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // unavailable tells whether an error of Splice only means that one has to copy: see
-// so_splice(4).
+// so_splice(4). ENOTCONN: the connection has ended, but what the source received before
+// can still be read, such as the answer of a server that has closed. EPROTONOSUPPORT: one
+// of the two is MPTCP, as what a listener accepts may be in a module of go 1.24 or later.
 func unavailable(err error) bool {
-	return errors.Is(err, unix.ENOPROTOOPT) || errors.Is(err, unix.EPERM) ||
-		errors.Is(err, unix.EINVAL)
+	return is(err, unix.ENOPROTOOPT, unix.EPERM, unix.EINVAL, unix.EPROTONOSUPPORT,
+		unix.ENOMEM, unix.ENOTCONN)
+}
+
+func connected(c *net.TCPConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	e := raw.Control(func(fd uintptr) { _, err = unix.Getpeername(int(fd)) })
+	return e == nil && err == nil
 }
 
 func forward(source, sink *net.TCPConn) (text string, err error) {
@@ -100,12 +122,20 @@ func forward(source, sink *net.TCPConn) (text string, err error) {
 			return "", err
 		}
 	}
-	// no end of stream is sent on by a splice
-	return fmt.Sprintf("%d spliced %d copied", moved, copied), sink.CloseWrite()
+	// No end of stream is sent on by a splice. If the source is not even connected any
+	// more it may have been reset, an error that the other direction's write has had: the
+	// close, which comes at once then, knows.
+	if connected(source) {
+		err = sink.CloseWrite()
+	}
+	return fmt.Sprintf("%d spliced %d copied", moved, copied), err
 }
 
 func serve(client *net.TCPConn, to string) {
 	defer client.Close()
+	// A close is a reset until all has gone well, and should this process be killed: nobody
+	// is to take a stream that was cut off for a whole one.
+	client.SetLinger(0)
 	c, err := net.Dial("tcp", to)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "relay:", err)
@@ -113,10 +143,12 @@ func serve(client *net.TCPConn, to string) {
 	}
 	server := c.(*net.TCPConn)
 	defer server.Close()
+	server.SetLinger(0)
 	pass := func(source, sink *net.TCPConn) string {
 		text, err := forward(source, sink)
 		if err != nil {
-			// nothing more will come of the other direction either
+			// Nothing more will come of the other direction either. It finds them
+			// closed, and then they are.
 			source.Close()
 			sink.Close()
 			return fmt.Sprintf("failed: %v", err)
@@ -127,6 +159,9 @@ func serve(client *net.TCPConn, to string) {
 	go func() { up <- pass(client, server) }()
 	down := pass(server, client)
 	fmt.Println("up", <-up, "down", down)
+	// too late for those that were closed because something failed
+	client.SetLinger(-1)
+	server.SetLinger(-1)
 }
 
 func main() {
@@ -140,8 +175,18 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Println("listening", l.Addr())
+	said := false
 	for {
-		c, err := l.Accept()
+		c, err := l.Accept() // goes on by itself after ECONNABORTED
+		if is(err, unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM) {
+			// there may be some again soon: no reason to end the connections that there are
+			if !said {
+				fmt.Fprintf(os.Stderr, "relay: %v: waiting\n", err)
+			}
+			said = true
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "relay:", err)
 			os.Exit(1)

@@ -24,6 +24,9 @@
 //! }
 //! ```
 //!
+//! Where this fails the sink's peer has to be sent a reset (`SO_LINGER` of zero, and close),
+//! lest it takes what was cut off for a whole stream: `examples/relay.rs` does that.
+//!
 //! A splice belongs to the source's socket in the kernel, not to a value of the program:
 //! it goes on when the descriptors that it was made with are dropped but others of the
 //! same sockets live, and ends by itself. So there is no guard here that would end one.
@@ -137,14 +140,27 @@ pub fn moved(source: impl AsFd) -> io::Result<u64> {
     }
 }
 
-/// Whether the error of [`splice`] says that these sockets, or any here, cannot be spliced
-/// now, though nothing is wrong with them: the module is not loaded or the feature off
-/// (`ENOPROTOOPT`), the caller may not (`EPERM`), or a socket is used in another way, such
-/// as by kTLS (`EINVAL`). Copying works.
+/// Whether after this error of [`splice`] a program should copy, which works, or tells what
+/// is the matter:
+/// - `ENOPROTOOPT`: the module is not loaded, or the feature off;
+/// - `EPERM`: the caller may not splice;
+/// - `EINVAL`: a socket is used in another way, such as by kTLS;
+/// - `EPROTONOSUPPORT`: a socket is not TCP; MPTCP is what a server may have without having
+///   asked for it (Go's listeners, from 1.24);
+/// - `ENOMEM`: a splice takes memory of the kernel's, which is charged to the caller;
+/// - `ENOTCONN`: a connection has ended. What the source received before can be read all the
+///   same: a server may have answered and closed before anybody came to splice this way.
 pub fn is_unavailable(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
-        Some(libc::ENOPROTOOPT | libc::EPERM | libc::EINVAL)
+        Some(
+            libc::ENOPROTOOPT
+                | libc::EPERM
+                | libc::EINVAL
+                | libc::EPROTONOSUPPORT
+                | libc::ENOMEM
+                | libc::ENOTCONN
+        )
     )
 }
 
