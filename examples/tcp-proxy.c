@@ -98,7 +98,6 @@ static bool watch(struct end *end, uint32_t events)
 {
 	struct epoll_event ev = { .events = events, .data.ptr = end };
 	int op = !events ? EPOLL_CTL_DEL : end->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-
 	static bool said;
 
 	if (end->watched == events)
