@@ -142,6 +142,9 @@ struct socksplice_chan {
 	/* The socket's lock, all of these. */
 	bool rx_between;	/* a reader holds rx_mutex, between two parts of a read */
 	bool spilled;		/* counted as one spill until it reopens */
+	/* Both are read without it, too, by who waits for the other: wait_var_event() on the
+	 * first, whose barrier is the partner of the one before wake_up_var() in tx.c.
+	 */
 	bool tx_between;	/* a sender waits for space, part of its message in the ring */
 	int tx_turns;		/* others who want to send: the rest goes by TCP at once */
 	bool pinned;		/* the pins of an ended chan hold references */
