@@ -3,7 +3,9 @@
  * Movers run in kernel threads, outside the limits of who asked for the splice. So a
  * user's movers are counted together, per CPU: where something else wants that CPU
  * too, they get no more than budget_percent of each window of time, and wait for the
- * next one.
+ * next one. And few of them may be in the middle of their work at a time: where memory is
+ * short they sleep in it, for as long as their cgroup's limits want, and the workqueue
+ * starts only so many on a CPU.
  */
 #include <linux/cred.h>
 #include <linux/hashtable.h>
@@ -19,11 +21,14 @@
 
 #define BUDGET_WINDOW	(HZ / 50 ? : 1)		/* jiffies */
 
+#define BUDGET_ENTERED	16	/* movers of a user, on a CPU; on 6.12 a workqueue has 256 */
+
 unsigned int socksplice_budget_percent = 75;
 
 struct budget_cpu {
 	unsigned long window;	/* jiffies / BUDGET_WINDOW */
 	u64 used;		/* ns in it */
+	atomic_t entered;	/* who entered there, wherever he leaves */
 };
 
 struct budget_user {
@@ -125,4 +130,16 @@ unsigned long socksplice_budget_pause(struct budget_user *u)
 		return 0;
 	socksplice_stat_inc(SOCKSPLICE_STAT_so_splice_throttled);
 	return BUDGET_WINDOW - jiffies % BUDGET_WINDOW;
+}
+
+struct budget_cpu *socksplice_budget_enter(struct budget_user *u)
+{
+	struct budget_cpu *c = raw_cpu_ptr(u->cpu);
+
+	return atomic_add_unless(&c->entered, 1, BUDGET_ENTERED) ? c : NULL;
+}
+
+void socksplice_budget_leave(struct budget_cpu *c)
+{
+	atomic_dec(&c->entered);
 }

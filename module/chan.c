@@ -526,8 +526,8 @@ void socksplice_pairs_each(struct pairs_batch *batch,
 		for (i = 0; i < batch->n; i++) {
 			fn(batch->chan[i][0], batch->chan[i][1]);
 			socksplice_chan_put(batch->chan[i][0], batch->chan[i][1]);
+			cond_resched();	/* users decide how long a fn takes */
 		}
-		cond_resched();
 	} while (more);
 }
 

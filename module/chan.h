@@ -135,6 +135,7 @@ struct socksplice_chan {
 	u64 order;			/* of the pair among all; set when linked */
 	struct chan_memory memory;
 	u64 start;			/* ktime_get_ns() of the enrolment */
+	u32 busy_poll_usec;		/* as enrolled; written once, soon after the attachment */
 	u32 netns_inum;
 
 	refcount_t ref ____cacheline_aligned;

@@ -170,10 +170,7 @@ int socksplice_enroll(struct sock *sk, bool active,
 			socksplice_memory_group_put(memory.group);
 		goto no_memory;
 	}
-#ifdef CONFIG_NET_RX_BUSY_POLL
-	if (o.busy_poll_usec)
-		WRITE_ONCE(sk->sk_ll_usec, o.busy_poll_usec);
-#endif
+	WRITE_ONCE(c->busy_poll_usec, o.busy_poll_usec);
 	socksplice_stat_inc(SOCKSPLICE_STAT_enrolled);
 	if (!socksplice_ident_match(c)) {
 		socksplice_proto_settle(sk);	/* one that is not parked either */

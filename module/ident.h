@@ -7,8 +7,11 @@
  * strangers do not, is
  *   - both initial sequence numbers: each end's own is the other's received;
  *   - the flow hash that each end stamps on its packets as they cross the
- *     local stack (sk_txhash; random, never on the wire) and that the receiver
- *     keeps (sk_rxhash). One from another machine cannot match.
+ *     local stack (sk_txhash; random, and not on the wire but for 20 of its 32 bits,
+ *     the flow label, under IPv6) and that the receiver keeps (sk_rxhash). One from
+ *     another machine cannot match.
+ * Both ends have to let it be known: who makes packets with a hash of his choice, as
+ * root of a namespace can by openvswitch, joins himself to others of his kind alone.
  *
  * Joined are only ends whose sequence numbers mirror each other AND
  *   whose flow hashes do, in both directions, or

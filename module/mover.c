@@ -268,6 +268,7 @@ static void settle(struct sosplice *s, u32 sent, bool ring)
 		socksplice_leg_ring_done(sk, sent);
 	else
 		socksplice_leg_tcp_done(sk, sent);
+	sk_peek_offset_bwd(sk, sent);
 	if (unlikely(tp->urg_data) && after(tp->copied_seq, tp->urg_seq)) {
 		WRITE_ONCE(tp->urg_data, 0);
 		tcp_fast_path_check(sk);
@@ -650,14 +651,20 @@ static void mover_work(struct work_struct *work)
 {
 	struct sosplice *s = container_of(work, struct sosplice, work);
 	unsigned long pause = socksplice_budget_pause(s->user);
+	struct budget_cpu *slot = pause ? NULL : socksplice_budget_enter(s->user);
+	enum mover_next next;
 	unsigned int backoff = 1;
 
-	if (pause && !test_bit(SOSPLICE_ENDED, &s->flags)) {
-		tick_later(s, pause);
+	if (!slot && !test_bit(SOSPLICE_ENDED, &s->flags)) {
+		tick_later(s, pause ?: s->backoff);
+		s->backoff = min_t(unsigned int, 2 * s->backoff, MOVER_BACKOFF_MAX);
 		socksplice_sosplice_put(s);
 		return;
 	}
-	switch (mover_run(s)) {
+	next = mover_run(s);
+	if (slot)
+		socksplice_budget_leave(slot);
+	switch (next) {
 	case NEXT_NOW:
 	case NEXT_ROUND:
 		socksplice_mover_queue(s);

@@ -45,6 +45,25 @@ static bool opener_is_admin(const struct sk_buff *request)
 	return file_ns_capable(sk->sk_socket->file, &init_user_ns, CAP_NET_ADMIN);
 }
 
+/* The answers to the other commands are about every namespace, and so is what they
+ * change: root of a container that has no user namespace of its own gets none.
+ */
+static int from_host(const struct net *net)
+{
+	return net_eq(net, &init_net) ? 0 : -EACCES;
+}
+
+static int host_pre_doit(const struct genl_split_ops *op, struct sk_buff *skb,
+			 struct genl_info *info)
+{
+	return op->flags & GENL_ADMIN_PERM ? from_host(genl_info_net(info)) : 0;
+}
+
+static int host_start(struct netlink_callback *cb)
+{
+	return from_host(sock_net(cb->skb->sk));
+}
+
 static int status_fill(struct sk_buff *skb, const struct genl_info *info)
 {
 	if (nla_put_string(skb, SOCKSPLICE_A_STATUS_VERSION, THIS_MODULE->version) ||
@@ -265,6 +284,7 @@ int socksplice_netlink_put_end(struct sk_buff *skb, const struct socksplice_chan
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_MEM, READ_ONCE(c->ring_mem)) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_QUEUED, ring_len(&c->ring)) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_GROUP, c->memory.group_id) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_BUSY_POLL, READ_ONCE(c->busy_poll_usec)) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_END_CLOSED, !sk))
 		return -EMSGSIZE;
 	nla_nest_end(skb, nest);
@@ -418,6 +438,7 @@ static const struct genl_ops ops[] = {
 	},
 	{
 		.cmd	= SOCKSPLICE_CMD_PAIR_GET,
+		.start	= host_start,
 		.dumpit	= pair_dump,
 		.flags	= GENL_ADMIN_PERM,
 	},
@@ -437,6 +458,7 @@ static const struct genl_ops ops[] = {
 	},
 	{
 		.cmd	= SOCKSPLICE_CMD_SPLICE_GET,
+		.start	= host_start,
 		.dumpit	= splice_dump,
 		.flags	= GENL_ADMIN_PERM,
 	},
@@ -456,6 +478,7 @@ static struct genl_family family = {
 	.mcgrps		= groups,
 	.n_mcgrps	= ARRAY_SIZE(groups),
 	.netnsok	= true,
+	.pre_doit	= host_pre_doit,
 };
 
 int socksplice_netlink_init(void)

@@ -2,11 +2,12 @@
 /*
  * Readers that wait for bytes.
  *
- * A reader spins for as long as SO_BUSY_POLL says. Without that it spins too, but only
- * where its last waits were over within socksplice_short_wait, and no longer than that: going
- * to sleep and being woken on another CPU takes as long, and the writer's time besides. The
- * first wait that is longer ends it, and it takes SHORT_WAITS in turn to begin again, so a
- * reader burns no more than it has saved, or would have. Compare what a mutex and KVM do.
+ * A reader spins for as long as SO_BUSY_POLL, or who enrolled it, says. Without that it spins
+ * too, but only where its last waits were over within socksplice_short_wait, and no longer than
+ * that: going to sleep and being woken on another CPU takes as long, and the writer's time
+ * besides. The first wait that is longer ends it, and it takes SHORT_WAITS in turn to begin
+ * again, so a reader burns no more than it has saved, or would have. Compare what a mutex and
+ * KVM do.
  */
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
@@ -55,15 +56,17 @@ bool socksplice_rx_has_more(const struct sock *sk, const struct socksplice_chan 
 	       test_bit(CHAN_RX_CLOSED, &c->flags);
 }
 
-static u64 busy_poll_nsec(const struct sock *sk)
+/* Not by way of SO_BUSY_POLL: TCP would spin on the network device, where the socket is not
+ * paired or not any more.
+ */
+static u64 busy_poll_nsec(const struct sock *sk, const struct socksplice_chan *c)
 {
-#ifdef CONFIG_NET_RX_BUSY_POLL
-	const u64 nsec = (u64)READ_ONCE(sk->sk_ll_usec) * NSEC_PER_USEC;
+	u32 usec = READ_ONCE(c->busy_poll_usec);
 
-	return min_t(u64, nsec, SOCKSPLICE_BUSY_POLL_MAX * NSEC_PER_USEC);
-#else
-	return 0;
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	usec = max(usec, READ_ONCE(sk->sk_ll_usec));
 #endif
+	return min(usec, SOCKSPLICE_BUSY_POLL_MAX) * (u64)NSEC_PER_USEC;
 }
 
 /* Another CPU may be about to write, and nobody else wants this one, who may be the
@@ -161,7 +164,7 @@ int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, 
 {
 	const bool may_be = may_be_short();
 	struct rx_sleeper s = { .began = may_be ? local_clock() : 0 };
-	u64 spin = busy_poll_nsec(sk);
+	u64 spin = busy_poll_nsec(sk, c);
 	int rc = 0;
 
 	if (!spin && may_be && c->rx_short >= SHORT_WAITS)

@@ -279,6 +279,12 @@ void socksplice_budget_charge(struct budget_user *user, u64 ns);
  */
 unsigned long socksplice_budget_pause(struct budget_user *user);
 
+/* NULL where too many of the user's movers are at work on this CPU, most of them asleep; it
+ * has to come again. Else to be given back while the user is held.
+ */
+struct budget_cpu *socksplice_budget_enter(struct budget_user *user);
+void socksplice_budget_leave(struct budget_cpu *cpu);
+
 extern unsigned int socksplice_budget_percent;
 
 #endif /* SOCKSPLICE_SOSPLICE_H */

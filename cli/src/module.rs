@@ -200,7 +200,7 @@ impl Module {
             .map(|(attribute, setting)| DefaultNla::new(*attribute, setting.bytes()))
             .collect();
         match self.family.request(CMD_STATUS_SET, &attributes) {
-            Err(e) if e.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => Err(Error::new(
+            Err(e) if is(&e, Errno::OPNOTSUPP) => Err(Error::new(
                 "splice(2) is not hooked, so its calls on sockmap sockets cannot be served",
             )
             .remedy("'socksplice doctor' says why")),
@@ -209,8 +209,16 @@ impl Module {
     }
 }
 
+fn is(e: &io::Error, errno: Errno) -> bool {
+    e.raw_os_error() == Some(errno.raw_os_error())
+}
+
 fn explain<T>(result: io::Result<T>) -> Result<T> {
     result.map_err(|e| match e.kind() {
+        io::ErrorKind::PermissionDenied if is(&e, Errno::ACCESS) => {
+            Error::new("the module answers this in the initial network namespace only")
+                .remedy("run it there: 'nsenter --target 1 --net socksplice ...'")
+        }
         io::ErrorKind::PermissionDenied => {
             Error::new("CAP_NET_ADMIN in the initial user namespace is needed")
                 .remedy("run this on the host, not in a container")

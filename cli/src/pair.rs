@@ -40,6 +40,8 @@ pub struct End {
     pub cgroup: u64,
     /// Of the policy that enrolled it, as 'policy show' has it; 0 if there is none.
     pub group: u64,
+    /// Of that policy; 0 if it says nothing.
+    busy_poll_usec: u64,
     /// Its socket is gone, or back on TCP.
     pub closed: bool,
     pub sent: Sent,
@@ -146,6 +148,7 @@ impl End {
             inode: a.number(A_END_INODE),
             cgroup: a.number(A_END_CGROUP),
             group: a.number(A_END_GROUP),
+            busy_poll_usec: a.number(A_END_BUSY_POLL),
             closed: a.flag(A_END_CLOSED),
             sent: Sent {
                 ring: traffic(A_END_TX_RING_BYTES, A_END_TX_RING_MSGS),
@@ -306,6 +309,7 @@ pub mod tests {
             u64n(A_END_INODE, 4711),
             u64n(A_END_CGROUP, 815),
             u32n(A_END_GROUP, 4),
+            u32n(A_END_BUSY_POLL, 50),
         ]);
         DefaultNla::new(A_PAIR_END | 0x8000, bytes)
     }
@@ -340,6 +344,7 @@ pub mod tests {
         assert_eq!(end["inode"], 4711);
         assert_eq!(end["cgroup"], 815);
         assert_eq!(end["group"], 4);
+        assert_eq!(end["busy_poll_usec"], 50);
         assert_eq!(json["total"], 3);
         assert_eq!(pair["draining"], true);
     }

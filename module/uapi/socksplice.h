@@ -15,10 +15,11 @@
 
 /*
  * Commands. Every one needs CAP_NET_ADMIN in the initial user namespace
- * (GENL_ADMIN_PERM), because the answers name the connections of every
- * network namespace. For the two that name none, STATUS_GET and STATS_GET, it is
- * enough that whoever opened the netlink socket had it then: a program may open
- * the socket, give up its privileges, and go on reading counters.
+ * (GENL_ADMIN_PERM), else EPERM, and a socket of the initial network namespace, else
+ * EACCES, because the answers name the connections of every network namespace. For
+ * the two that name none, STATUS_GET and STATS_GET, it is enough that whoever opened
+ * the netlink socket, in whatever network namespace, had the capability then: a
+ * program may open the socket, give up its privileges, and go on reading counters.
  *
  * STATUS_GET	do	-> SOCKSPLICE_A_STATUS_*, one message
  * STATS_GET	dump	-> one message per counter: STAT_NAME, STAT_VALUE
@@ -151,6 +152,7 @@ enum {
 	SOCKSPLICE_A_STATUS_SPLICE_NATIVE,	/* u8: 1 = the kernel serves splice(2) on sockmap
 						 * sockets itself; STATUS_SPLICE stays 0
 						 */
+	SOCKSPLICE_A_END_BUSY_POLL,	/* u32: µs, as it was enrolled, 0 if not */
 
 	__SOCKSPLICE_A_MAX,
 };
@@ -171,8 +173,8 @@ enum {
  * @ring_size: bytes of the ring that this end sends into. A power of two from
  *	SOCKSPLICE_RING_SIZE_MIN to _MAX, or 0 for the default.
  * @busy_poll_usec: how long this end's reader spins before it sleeps, in µs,
- *	0 to SOCKSPLICE_BUSY_POLL_MAX. Written to the socket as SO_BUSY_POLL
- *	would; 0 leaves the socket's own value.
+ *	0 to SOCKSPLICE_BUSY_POLL_MAX, while it is paired. Where the socket's own
+ *	SO_BUSY_POLL is longer, that.
  * @flags: SOCKSPLICE_PAIR_*; the others must be 0.
  * @group: a number by which whoever enrols this end knows it again, such as that of
  *	a policy; 0 for none, unless @memory_cap is not 0.
