@@ -21,6 +21,7 @@
 #include <linux/sched/signal.h>
 #include <linux/uio.h>
 #include <linux/wait.h>
+#include <net/compat.h>
 #include <net/tcp.h>
 
 #include "chan.h"
@@ -190,20 +191,20 @@ static u32 tcp_cap(struct sock *sk, const struct rx_look *l)
 	return cap;
 }
 
-/* TCP's recvmsg, for one part of a call. Without the control message that would
- * count the ring out; timestamps are those of the last part, as on TCP they are of
- * the last packet.
+/* TCP's recvmsg, for one part of a call. Timestamps are those of the last part, as on TCP
+ * they are of the last packet; but not if that is a FIN alone, @quiet. TCP_CM_INQ, which
+ * counts the ring out, comes with those, if it is asked for: turn->told.
  */
 static int base_recvmsg(struct sock *sk, struct rx_turn *turn, struct msghdr *msg,
-			size_t len, int flags)
+			size_t len, int flags, bool quiet)
 {
-	const bool quiet = tcp_sk(sk)->recvmsg_inq && !sock_flag(sk, SOCK_RCVTSTAMP) &&
-			   !READ_ONCE(sk->sk_tsflags);
+	const bool told = tcp_sk(sk)->recvmsg_inq;
 	void *control = msg->msg_control;
 	size_t controllen = msg->msg_controllen;
 	unsigned int msg_flags = msg->msg_flags;
 	int ret;
 
+	quiet |= told && !sock_flag(sk, SOCK_RCVTSTAMP) && !READ_ONCE(sk->sk_tsflags);
 	if (quiet) {
 		msg->msg_controllen = 0;
 	} else {
@@ -211,10 +212,12 @@ static int base_recvmsg(struct sock *sk, struct rx_turn *turn, struct msghdr *ms
 		msg->msg_controllen = turn->controllen;
 	}
 	ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_NULL);
-	if (quiet) {
+	if (quiet || ret <= 0) {
 		msg->msg_control = control;
 		msg->msg_controllen = controllen;
 		msg->msg_flags = msg_flags;
+	} else {
+		turn->told = told;
 	}
 	return ret;
 }
@@ -273,6 +276,7 @@ static ssize_t take_tcp(struct sock *sk, struct socksplice_chan *c, struct rx_tu
 			struct msghdr *msg, size_t len, int flags, bool copied)
 {
 	struct rx_look l;
+	bool fin;
 	ssize_t n;
 	u32 cap;
 
@@ -285,9 +289,10 @@ static ssize_t take_tcp(struct sock *sk, struct socksplice_chan *c, struct rx_tu
 	cap = tcp_cap(sk, &l);
 	if (!cap)
 		return -EAGAIN;
+	fin = !tcp_inq(sk);
 	release_sock(sk);
 	n = base_recvmsg(sk, turn, msg, min_t(size_t, len, cap),
-			 (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+			 (flags & ~MSG_WAITALL) | MSG_DONTWAIT, copied && fin);
 	lock_sock(sk);
 	if (n > 0)
 		WRITE_ONCE(turn->peer->tcp_taken, turn->peer->tcp_taken + n);
@@ -340,7 +345,7 @@ static bool is_hole(const struct sock *sk, const struct rx_look *l, u32 pos)
 }
 
 /* MSG_PEEK: copies from the stream's byte *@pos on, over all three parts. Before
- * anything is @copied it steps over the urgent mark, and *@pos with it.
+ * anything is @copied it steps over the urgent mark, and *@pos with it, unless @len is 0.
  */
 static ssize_t peek(struct sock *sk, struct socksplice_chan *c, struct msghdr *msg,
 		    u32 *pos, size_t len, int flags, bool copied)
@@ -351,7 +356,7 @@ static ssize_t peek(struct sock *sk, struct socksplice_chan *c, struct msghdr *m
 	u32 at, take;
 
 	rx_look(sk, c, &l);
-	if (!copied && is_hole(sk, &l, *pos))
+	if (!copied && len && is_hole(sk, &l, *pos))
 		++*pos;
 	at = *pos;
 	if (at < l.tcp) {
@@ -395,7 +400,6 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 {
 	struct socksplice_chan *c = socksplice_rx_turn_wait(sk);
 	const int target = sock_rcvlowat(sk, flags & MSG_WAITALL, len);
-	long timeo = sock_rcvtimeo(sk, flags & MSG_DONTWAIT);
 	const u32 peek_from = max(sk_peek_offset(sk, flags), 0);
 	const int disconnects = sk->sk_disconnects;
 	u32 peek_pos = peek_from, front;
@@ -447,8 +451,8 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 			if (n == -EAGAIN) {
 				if (!signal_pending(current))
 					continue;
-				if (timeo)
-					n = sock_intr_errno(timeo);
+				if (turn->timeo)
+					n = sock_intr_errno(turn->timeo);
 			}
 		} else if (l.ring && l.after && l.ring < len - copied && !turn->c) {
 			/* TCP's behind it are read without the lock: nobody may come
@@ -480,21 +484,21 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 		if (copied >= target)
 			break;
 		if (copied) {
-			if (stop_short(sk, timeo))
+			if (stop_short(sk, turn->timeo))
 				break;
 		} else {
-			n = socksplice_rx_end(sk, timeo);
+			n = socksplice_rx_end(sk, turn->timeo);
 			if (n <= 0)
 				return n;
 		}
 		socksplice_rx_turn_end(turn);
 		c->rx_partial += partial;
 		asleep = !copied && !rx_look_total(&l) && READ_ONCE(sk->sk_rcvlowat) > 1;
-		n = socksplice_rx_wait(sk, c, &timeo,
+		n = socksplice_rx_wait(sk, c, &turn->timeo,
 				       asleep ? SOCKSPLICE_RX_MARK : rx_look_total(&l));
 		if (n < 0)
 			return copied ? copied : n;
-		asleep = asleep && timeo && !signal_pending(current);
+		asleep = asleep && turn->timeo && !signal_pending(current);
 		c = socksplice_rx_turn_wait(sk);
 		if (sk->sk_disconnects != disconnects)
 			return copied ? copied : -EPIPE;
@@ -522,6 +526,23 @@ static void put_inq(struct sock *sk, struct msghdr *msg, int inq, bool control)
 		put_cmsg(msg, SOL_TCP, TCP_CM_INQ, sizeof(inq), &inq);
 }
 
+/* Takes back TCP's TCP_CM_INQ, which is the last message that it put and has room. */
+static void unput_inq(struct msghdr *msg, const struct rx_turn *turn)
+{
+	const size_t odd = turn->controllen % sizeof(long);
+	size_t space = CMSG_SPACE(sizeof(int));
+
+	/* the padding may not have had room: see put_cmsg() */
+	if (!msg->msg_controllen && odd)
+		space -= sizeof(long) - odd;
+#ifdef CONFIG_COMPAT
+	if (msg->msg_flags & MSG_CMSG_COMPAT)
+		space = sizeof(struct compat_cmsghdr) + sizeof(int);
+#endif
+	msg->msg_control -= space;
+	msg->msg_controllen += space;
+}
+
 /* TCP's own, for a socket that is enrolled but not paired. It may sleep there as
  * long as it likes, with our frame below: that holds the module.
  */
@@ -544,20 +565,64 @@ static int recvmsg_unpaired(struct sock *sk, struct socksplice_chan *c,
 	return ret;
 }
 
-/* TCP's own, for a socket that stopped being ours while the call slept. Asleep
- * there it would hold the module, and a module that is about to go would wait for
- * us. So where that may be wanted, a call that could sleep is entered again
- * instead and finds TCP's function.
+/* For a call that read nothing: enters it again, where that would find another function;
+ * not if ours was given back by somebody who had kept it. Else 0.
+ */
+static int enter_again(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_prot)->recvmsg == socksplice_rx_recvmsg ?
+	       0 : socksplice_hook_restart(sk);
+}
+
+/* Until TCP has something to say, for what is left of the time-out: 0, or what a call
+ * that read nothing returns. Similar to the loop of tcp_splice_read(). Looks now and
+ * then whether the module is wanted.
+ */
+static int wait_unpaired(struct sock *sk, long timeo)
+{
+	int ret = 0;
+
+	lock_sock(sk);
+	while (skb_queue_empty(&sk->sk_receive_queue) && !sk->sk_err && !sock_flag(sk, SOCK_DONE) &&
+	       !(sk->sk_shutdown & RCV_SHUTDOWN) && sk->sk_state != TCP_CLOSE) {
+		const long slice = min_t(long, timeo, HZ);
+		long left = slice;
+
+		if (!timeo) {
+			ret = -EAGAIN;
+		} else if (signal_pending(current)) {
+			ret = sock_intr_errno(timeo);
+		} else if (!READ_ONCE(socksplice_pairing)) {
+			ret = enter_again(sk);
+			break;
+		} else {
+			ret = min(sk_wait_data(sk, &left, NULL), 0);
+			timeo -= slice - left;
+		}
+		if (ret)
+			break;
+	}
+	release_sock(sk);
+	return ret;
+}
+
+/* TCP's own, for a socket that stopped being ours while the call slept, with @timeo
+ * left. Asleep there it would hold the module for as long as the peer is silent. So a
+ * call that could is entered again instead and finds TCP's function; unless it has a
+ * time-out, which would begin anew, and nobody asks for the module.
  */
 static int recvmsg_pass(struct sock *sk, struct msghdr *msg, size_t len,
-			int flags COMPAT_ADDR_LEN_PARAM)
+			int flags COMPAT_ADDR_LEN_PARAM, long timeo)
 {
 	bool held = try_module_get(THIS_MODULE);
-	int ret;
+	int ret = 0;
 
-	ret = 0;
-	if ((!held || !READ_ONCE(socksplice_pairing)) && !(flags & MSG_DONTWAIT))
-		ret = socksplice_hook_restart(sk);
+	if (!timeo)
+		flags |= MSG_DONTWAIT;
+	else if (held && timeo != MAX_SCHEDULE_TIMEOUT)
+		ret = wait_unpaired(sk, timeo);
+	else
+		ret = enter_again(sk);
 	if (!ret)
 		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 	if (held)
@@ -584,6 +649,7 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	}
 
 	lock_sock(sk);
+	turn.timeo = sock_rcvtimeo(sk, flags & MSG_DONTWAIT);
 	c = rx_chan(sk);
 	if (c && !tcp_sk(sk)->repair) {
 		/* As on TCP, what was asked for when the call began. */
@@ -593,6 +659,8 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 		c = rx_chan(sk);
 		if (ret >= 0 && (inq_control || msg->msg_get_inq))
 			inq = c ? socksplice_rx_available(sk, c) : tcp_inq(sk);
+		if (turn.told && !(msg->msg_flags & MSG_CTRUNC))
+			unput_inq(msg, &turn);
 	} else {
 		c = socksplice_chan_get(sk);
 		if (c)
@@ -602,7 +670,7 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	if (inq >= 0)
 		put_inq(sk, msg, inq, inq_control);
 	if (ret == -ENOTSUPP)
-		ret = recvmsg_pass(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+		ret = recvmsg_pass(sk, msg, len, flags COMPAT_ADDR_LEN_ARG, turn.timeo);
 leave:
 	socksplice_leave();
 	return ret;

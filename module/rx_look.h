@@ -100,8 +100,10 @@ void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n);
  */
 struct rx_turn {
 	struct socksplice_chan *c, *peer;	/* held */
+	long timeo;		/* what is left of the call's; rx.c */
 	void *control;		/* where the call's control messages begin; rx.c */
 	size_t controllen;
+	bool told;		/* and that TCP put a TCP_CM_INQ there; rx.c */
 };
 
 struct socksplice_chan *socksplice_rx_turn_wait(struct sock *sk);

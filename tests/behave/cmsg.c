@@ -287,6 +287,75 @@ static void stamp_of_two_parts(void)
 	conn_end(&k);
 }
 
+static void start_stamped_with_inq(struct conn *k)
+{
+	int on = 1;
+
+	conn_start(k);
+	SAY(setsockopt(k->b, IPPROTO_TCP, TCP_INQ, &on, sizeof(on)));
+	prep_stamps(k->b, false);
+	want_stamp(k);
+}
+
+static void say_stamp_and_inq(struct conn *k, size_t len, int flags)
+{
+	/* for both, and not a byte more */
+	char b[16], control[CMSG_SPACE(sizeof(struct timespec)) + CMSG_SPACE(sizeof(int))];
+	int stamps = 0, inqs = 0, inq = -1;
+	struct msghdr m;
+
+	SAY(recv_cmsg(k->b, b, len, flags, &m, control, sizeof(control)));
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+		if (c->cmsg_level == IPPROTO_TCP && c->cmsg_type == TCP_CM_INQ) {
+			inqs++;
+			memcpy(&inq, CMSG_DATA(c), sizeof(inq));
+		} else {
+			stamps += c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS;
+		}
+	}
+	say("stamps %d, TCP_INQ %d times, last %d, flags %x", stamps, inqs, inq, m.msg_flags);
+}
+
+/* What TCP says beside the bytes comes once, also with the end of the stream. */
+static void stamps_and_inq(void)
+{
+	struct pollfd p = { .events = POLLRDHUP };
+	struct conn k;
+
+	start_stamped_with_inq(&k);
+	SAY(send(k.a, "abcdef", 6, 0));
+	arrive(k.b, 6);
+	say_stamp_and_inq(&k, 4, 0);
+	SAY(shutdown(k.a, SHUT_WR));
+	p.fd = k.b;
+	MUST(poll(&p, 1, -1));
+	say_stamp_and_inq(&k, 16, 0);
+	conn_end(&k);
+}
+
+static void *receive_both_parts(void *arg)
+{
+	say_stamp_and_inq(arg, 16, MSG_WAITALL);
+	return NULL;
+}
+
+/* The end of the stream comes by itself, to a reader that has bytes in hand. */
+static void stamps_and_inq_then_fin(void)
+{
+	pthread_t reader;
+	struct conn k;
+
+	start_stamped_with_inq(&k);
+	pthread_create(&reader, NULL, receive_both_parts, &k);
+	SAY(send(k.a, "abc", 3, 0));
+	/* until the reader has taken them */
+	for (int n = 1; n; )
+		MUST(ioctl(k.b, FIONREAD, &n));
+	MUST(shutdown(k.a, SHUT_WR));	/* the reader speaks now */
+	pthread_join(reader, NULL);
+	conn_end(&k);
+}
+
 static void tx_stamps_asked_after(void)
 {
 	int how = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE |
@@ -327,6 +396,8 @@ const struct bcase cmsg_cases[] = {
 	CASE_TCP(stamps_asked_before, "a socket that wants time stamps is not paired"),
 	CASE_ANY(stamps_asked_after, "who asks for time stamps gets them, by TCP"),
 	CASE_ANY(stamp_of_two_parts, "who asks for time stamps gets them, by TCP"),
+	CASE_ANY(stamps_and_inq, "who asks for time stamps gets them, by TCP"),
+	CASE_ANY(stamps_and_inq_then_fin, "who asks for time stamps gets them, by TCP"),
 	CASE_ANY(tx_stamps_asked_after, "who asks for time stamps gets them, by TCP"),
 	{ }
 };

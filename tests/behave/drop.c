@@ -93,6 +93,29 @@ static void asleep_in_recv(void)
 	end(&k);
 }
 
+/* What it has waited counts. */
+static void asleep_with_a_time_out(void)
+{
+	const struct timeval four = { .tv_sec = 4 };
+	struct timespec began, now;
+	struct conn k;
+	struct call c;
+	char b[16];
+
+	start(&k);
+	MUST(setsockopt(k.b, SOL_SOCKET, SO_RCVTIMEO, &four, sizeof(four)));
+	clock_gettime(CLOCK_MONOTONIC, &began);
+	CALL_RECV(&c, k.b, b, 16, 0);
+	call_blocked(&c);
+	usleep(3000000);
+	drop_and_wait(&k);
+	SAY(call_end(&c));
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	say("in time %d", now.tv_sec - began.tv_sec < 6);	/* not 7 */
+	both_ways(&k);
+	end(&k);
+}
+
 /* A reader with bytes in hand keeps its pair until the call is over. */
 static void asleep_in_waitall(void)
 {
@@ -350,7 +373,8 @@ static void full_duplex(void)
 }
 
 const struct bcase drop_cases[] = {
-	CASE(idle), CASE(asleep_in_recv), CASE(asleep_in_waitall),
+	CASE(idle), CASE(asleep_in_recv), CASE_ONCE(asleep_with_a_time_out),
+	CASE(asleep_in_waitall),
 	CASE(asleep_with_low_water_mark), CASE(asleep_in_poll), CASE(asleep_in_epoll),
 	CASE(epoll_edge),
 	CASE_ONCE(no_signal), CASE(writer_asleep), CASE(unread), CASE(unread_then_closed),

@@ -204,6 +204,7 @@ static void empty_read_stays_at_mark(void)
 	SAY_BUF(recv(k.b, b, 16, 0), b);
 	say("at mark %d", mark(k.b));
 	SAY(recv(k.b, b, 0, MSG_DONTWAIT));
+	SAY(recv(k.b, b, 0, MSG_DONTWAIT | MSG_PEEK));
 	say("at mark %d", mark(k.b));
 	say_poll("poll", poll_now(k.b));
 	SAY(ioctl(k.b, FIONREAD, &n));

@@ -26,7 +26,7 @@
  *     of a program is a program, which is what shrinking needs.
  *   - What docs/differences.md lists is not done: a second urgent byte before the
  *     first is passed, a held-back byte (MSG_MORE, TCP_CORK) that is looked for,
- *     SIOCOUTQ, SO_RCVLOWAT changed under a sleeper, timestamps, SIGIO beside a
+ *     SIOCOUTQ, SO_RCVLOWAT or TCP_INQ changed under a sleeper, timestamps, SIGIO beside a
  *     reader that sleeps.
  *   - TCP_INQ of a reader that slept is some or none: how TCP cuts the stream, again.
  */
