@@ -70,12 +70,15 @@ pub fn apply(path: &Path) -> Result<Answer> {
     if !policies.is_empty() {
         require_btf(&before)?;
     }
-    switch(&module, features)?;
+    // The old policies must pair nothing that the file would not.
+    let (first, last) = features.split(&before);
+    switch(&module, first)?;
     if let Err(e) = enact(&lock, &policies) {
         // What went wrong is the answer, whatever becomes of this.
-        let _ = switch(&module, Features::of(&before).where_set(features));
+        let _ = switch(&module, Features::of(&before).where_set(first));
         return Err(e);
     }
+    switch(&module, last)?;
     Ok(Answer::new(
         "",
         to_json(&policies, &paths(&policies, &hierarchy)),
@@ -162,6 +165,20 @@ impl Features {
             so_splice: Some(status.so_splice),
             memory_cap: Some(MemoryCap(status.memory_cap)),
         }
+    }
+
+    /// What is done before the policies are exchanged, and what after, to pair again. The
+    /// first asks the module for all, so that it is who refuses.
+    fn split(self, before: &Status) -> (Self, Self) {
+        let first = Features {
+            pairing: self.pairing.map(|on| on && before.pairing),
+            ..self
+        };
+        let last = Features {
+            pairing: self.pairing.filter(|on| *on),
+            ..Features::default()
+        };
+        (first, last)
     }
 
     /// Only those that the other one sets.
