@@ -83,7 +83,8 @@ install:	## install the command line, man pages, completions, unit and the modul
 	[ -e $(CONF) ] || install -D -m 644 service/policy.toml $(CONF)
 	scripts/dkms install "$(VERSION)" "$(DESTDIR)"
 
-uninstall:	## remove what install put there
+uninstall:	## stop and remove what install put there
+	@[ -n "$(DESTDIR)" ] || scripts/retire $(PREFIX)/sbin/socksplice $(UNITDIR)/socksplice.service
 	scripts/dkms uninstall "$(VERSION)" "$(DESTDIR)"
 	rm -f $(DESTDIR)$(PREFIX)/sbin/socksplice $(DESTDIR)$(PREFIX)/share/man/man8/socksplice*.8 \
 		$(DESTDIR)$(PREFIX)/share/man/man4/so_splice.4 $(DESTDIR)$(PREFIX)/share/man/man3/socksplice.h.3 \

@@ -15,6 +15,11 @@
 #error "socksplice wants Linux 6.12 or later"
 #endif
 
+/* Policies run where preemption is off, and what they call takes locks that sleep there. */
+#ifdef CONFIG_PREEMPT_RT
+#error "socksplice does not work on a kernel with PREEMPT_RT: boot one without"
+#endif
+
 #include <net/sock.h>
 #include <net/tcp.h>
 
