@@ -110,7 +110,8 @@ static bool may_restart(const struct sock *sk)
 
 int socksplice_hook_restart(const struct sock *sk)
 {
-	if (!may_restart(sk))
+	/* which has to find the bytes that came before it */
+	if (signal_pending(current) || !may_restart(sk))
 		return 0;
 	/* As for task_work with TWA_SIGNAL: the way back to user space finds no
 	 * signal to deliver and enters the system call again. If it does find

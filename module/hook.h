@@ -38,7 +38,8 @@ ssize_t socksplice_hook_orig(struct socket *sock, loff_t *ppos,
 
 /* Has the current system call, which reads from @sk and has moved nothing yet,
  * entered again: the error that it must return for that. 0 where it cannot be:
- * not a system call of the task's own, or not a simple one.
+ * not a system call of the task's own, or not a simple one; and where it need not be, as
+ * TCP's function would not sleep: a signal is pending.
  */
 int socksplice_hook_restart(const struct sock *sk);
 
