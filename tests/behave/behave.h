@@ -133,6 +133,15 @@ void nonblock(int fd, bool on);
 void reset_on_close(int fd);
 
 void fill(void *buf, size_t len, uint64_t pos);
+/* A new buffer of the pattern from 0 on. Before the connection: what takes seconds leaves an
+ * idle pair behind, whose first bytes go by TCP.
+ */
+void *filled(size_t len);
+/* By the kernel's count of ticks, in which time-outs are counted. A clock is not
+ * good enough: it goes on where a tick comes late, and a CPU may see the tick
+ * before the clock.
+ */
+long ms_now(void);
 uint64_t sum(const void *buf, size_t len);
 bool is_pattern(const void *buf, size_t len, uint64_t pos);
 long send_pattern(int fd, size_t len, uint64_t *pos, int flags);

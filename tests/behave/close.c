@@ -242,11 +242,10 @@ static void reset_wakes_writer(void)
 	size_t len = 64 * MIB;
 	struct conn k;
 	struct call c;
-	char *buf = malloc(len);
+	char *buf = filled(len);
 
 	conn_start(&k);
 	signal(SIGPIPE, SIG_IGN);
-	fill(buf, len, 0);
 	CALL_SEND(&c, k.a, buf, len, 0);
 	reset_under_writer(&k, &c, len);
 	SAY(send(k.a, "x", 1, 0));

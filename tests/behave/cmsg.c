@@ -28,7 +28,8 @@ static void say_inq(int fd, size_t len, int flags)
 	struct msghdr m;
 	int n = 0;
 
-	say_bytes("recvmsg", recv_cmsg(fd, b, len, flags, &m, control, sizeof(control)), b);
+	if (say_bytes("recvmsg", recv_cmsg(fd, b, len, flags, &m, control, sizeof(control)), b) < 0)
+		return;
 	for (c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
 		if (c->cmsg_level == IPPROTO_TCP && c->cmsg_type == TCP_CM_INQ) {
 			memcpy(&n, CMSG_DATA(c), sizeof(n));
@@ -390,7 +391,7 @@ static void tx_stamps_asked_after(void)
 }
 
 const struct bcase cmsg_cases[] = {
-	CASE(tcp_inq), CASE(tcp_inq_while_asleep), CASE(tcp_inq_across_spill),
+	CASE(tcp_inq), CASE_PAIR(tcp_inq_while_asleep), CASE(tcp_inq_across_spill),
 	CASE(errqueue_empty), CASE(zerocopy),
 	CASE(zerocopy_not_asked), CASE(bad_cmsg),
 	CASE_TCP(stamps_asked_before, "a socket that wants time stamps is not paired"),

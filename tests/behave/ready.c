@@ -270,7 +270,7 @@ static void rcvlowat_asleep(void)
 /* What is there when the time is over is enough. */
 static void rcvlowat_asleep_for_a_time(void)
 {
-	struct timeval tv = { .tv_usec = 300000 };
+	struct timeval tv = { .tv_sec = 2 };
 	struct conn k;
 	struct call c;
 	int low = 5;
@@ -280,6 +280,7 @@ static void rcvlowat_asleep_for_a_time(void)
 	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
 	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
 	CALL_RECV(&c, k.b, b, 10, 0);
+	call_blocked(&c);
 	SAY(send(k.a, "ab", 2, 0));
 	SAY_BUF(call_end(&c), b);
 	conn_end(&k);

@@ -133,7 +133,7 @@ static void *short_lines(void *arg)
 		/* every other one would block where there is no room */
 		if (send(l->fd, b, sizeof(b), l->sent & 1 ? MSG_DONTWAIT : 0) != sizeof(b))
 			l->failed++;
-		l->sent++;
+		__atomic_store_n(&l->sent, l->sent + 1, __ATOMIC_RELAXED);
 	}
 	return NULL;
 }
@@ -167,8 +167,11 @@ static void whole_messages(void)
 	conn_start(&k);
 	MUST(setsockopt(k.a, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)));
 	s.fd = l.fd = k.a;
-	pthread_create(&l.thread, NULL, long_lines, &l);
 	pthread_create(&s.thread, NULL, short_lines, &s);
+	where("waiting for a short message");
+	while (!__atomic_load_n(&s.sent, __ATOMIC_RELAXED))
+		sched_yield();
+	pthread_create(&l.thread, NULL, long_lines, &l);
 	where("reading the long messages");
 	while (total < 8 * 256 * KIB && (r = recv(k.b, b, sizeof(b), 0)) > 0) {
 		for (long i = 0; i < r; i++) {
@@ -427,6 +430,6 @@ const struct bcase share_cases[] = {
 	CASE(readers_and_writers_both_ways),
 	CASE(sleeping_readers), CASE(forked_writers), CASE(child_reads_on),
 	CASE(duplicate_descriptor), CASE(passed_with_data_queued),
-	CASE(in_flight_in_unix_socket), CASE(killed_process), CASE(closed_under_reader),
+	CASE(in_flight_in_unix_socket), CASE(killed_process), CASE_PAIR(closed_under_reader),
 	{ }
 };

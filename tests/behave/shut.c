@@ -142,12 +142,11 @@ static void wakes_own_writer(void)
 	struct conn k;
 	struct call c;
 	uint64_t in = 0;
-	char *buf = malloc(len);
+	char *buf = filled(len);
 	long r;
 
 	conn_start(&k);
 	signal(SIGPIPE, SIG_IGN);
-	fill(buf, len, 0);
 	CALL_SEND(&c, k.a, buf, len, 0);
 	call_blocked(&c);
 	SAY(shutdown(k.a, SHUT_WR));

@@ -136,7 +136,7 @@ static void splice_at_mark(void)
 			SAY_BUF(recv(k.b, b, 64, MSG_DONTWAIT), b);
 	}
 	/* Once awake it takes all, though what a page leaves over is less than the mark. */
-	low = 1000;
+	low = sizeof(many);
 	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
 	CALL_SPLICE(&c, k.b, p[1], 60000, 0);
 	call_blocked(&c);
