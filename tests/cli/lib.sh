@@ -115,6 +115,14 @@ release() {
 	wait "$pid"
 }
 
+# Waits until no pair is left: the last packets of the connections may be on their way.
+until_no_pairs() {
+	local until=$((SECONDS + 20))
+	until [ "$(counter pairs_live)" = 0 ]; do
+		[ $SECONDS -lt $until ] || fail "pairs are left"
+	done
+}
+
 # Waits until nothing refers to the module. The kernel frees a policy program, which
 # does, in a worker some time after its last pin is gone.
 unused() {

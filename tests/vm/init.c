@@ -13,7 +13,8 @@
  *	out, err	the command's stdout and stderr, byte for byte
  *	ctl		to the host: "ready SECONDS", then "exit N", "signal N" or
  *			"lab MESSAGE"; from the host: 'd' asks for a dump of what
- *			every task is waiting for, on the kernel console
+ *			every task is waiting for, on the kernel console, and
+ *			"dumped" after it
  *
  * With systemd=1 in the job, PID 1 forks: its child does all of the above, and PID 1
  * becomes the machine's systemd when it gets SIGUSR1, so that COMMAND can prepare the
@@ -606,8 +607,10 @@ int main(void)
 		}
 		copy_some(out[0], port_out);
 		copy_some(err[0], port_err);
-		if ((fds[3].revents & POLLIN) && read(ctl, &c, 1) == 1 && c == 'd')
+		if ((fds[3].revents & POLLIN) && read(ctl, &c, 1) == 1 && c == 'd') {
 			dump_tasks();
+			say("dumped\n");
+		}
 	}
 	if (WIFEXITED(status))
 		say("exit %d\n", WEXITSTATUS(status));
