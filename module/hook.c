@@ -110,7 +110,7 @@ static bool may_restart(const struct sock *sk)
 
 int socksplice_hook_restart(const struct sock *sk)
 {
-	/* which has to find the bytes that came before it */
+	/* TCP's function does not sleep beside a signal, and returns what came before it. */
 	if (signal_pending(current) || !may_restart(sk))
 		return 0;
 	/* As for task_work with TWA_SIGNAL: the way back to user space finds no
