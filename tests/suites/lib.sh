@@ -28,7 +28,7 @@ lost() { comm -23 <(grep PASS "$VM_OUT/plain") <(grep PASS "$VM_OUT/$1"); }
 
 none_failed() { [ -s "$VM_OUT/$1" ] && ! grep FAIL "$VM_OUT/$1"; }
 
-none_lost() { lost "$1" > "$VM_OUT/lost" && [ ! -s "$VM_OUT/lost" ]; }
+none_lost() { lost "$1" > "$VM_OUT/lost" && ! grep . "$VM_OUT/lost"; }
 
 counter() { socksplice -j stats show | sed -nE "s/.*\"$1\": *([0-9]+).*/\1/p"; }
 
