@@ -23,6 +23,7 @@
 #include "event.h"
 #include "ident.h"
 #include "idle.h"
+#include "kick.h"
 #include "memory.h"
 #include "probe.h"
 #include "proto.h"
@@ -138,6 +139,7 @@ static void chan_end(struct sock *sk, struct socksplice_chan *c)
 
 	peer = socksplice_chan_peer(c);
 	if (peer) {
+		socksplice_kick_leave(c);
 		spin_lock_bh(&pairs_lock);
 		set_bit(CHAN_ENDED, &c->flags);
 		if (test_bit(CHAN_ENDED, &peer->flags)) {

@@ -178,9 +178,16 @@ struct socksplice_chan {
 	struct sock *gone_sk;		/* for the callback of rcu only */
 
 	struct llist_node kick;		/* kick.c; valid with CHAN_KICKED */
-	u32 kick_rcv_nxt;		/* kick.c's work only: the reader's, at its last look */
+	/* How far the reader's TCP had received when all who wait had been told, or were about
+	 * to be. Written by who sets CHAN_KICKED, by the work while it holds the bit, and by
+	 * who has sent: an older value than another's costs one wake-up.
+	 */
+	u32 kick_known;
 
-	u32 drop_rcv_nxt;		/* drop.c's work only: own, at its last look */
+	/* The same of this end's TCP, once the peer is detached: written by that before it
+	 * clears its @sk, then by drop.c's work.
+	 */
+	u32 left_known;
 
 	/* probe.c; its work only. */
 	u64 probe_bytes;		/* by both rings, at the last look */

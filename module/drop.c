@@ -9,6 +9,7 @@
 #include "drop.h"
 #include "event.h"
 #include "ident.h"
+#include "kick.h"
 #include "rest.h"
 #include "stats.h"
 #include "tx.h"
@@ -58,26 +59,35 @@ static bool close_ring(struct socksplice_chan *c)
 	return true;
 }
 
+/* Of what its peer sends by TCP, which has gone first and would do so (kick.h). */
+static void tell_of_arrivals(struct sock *sk, struct socksplice_chan *c)
+{
+	bool told;
+	u32 seq;
+
+	smp_rmb();	/* the peer's detaching before what it left here */
+	rcu_read_lock();
+	seq = socksplice_kick_received(sk, &told);
+	if (seq != READ_ONCE(c->left_known) && !told)
+		socksplice_tx_wake(sk, c);
+	rcu_read_unlock();
+	c->left_known = seq;
+}
+
 /* Takes @c off its socket if it has read the closed ring to the bottom. */
 static void end_reader(struct socksplice_chan *c, struct socksplice_chan *peer)
 {
 	const bool alone = !rcu_access_pointer(peer->sk);
 	struct sock *sk = socksplice_chan_trylock(c);
-	u32 rcv_nxt;
 
 	if (IS_ERR_OR_NULL(sk))
 		return;
-	rcv_nxt = tcp_sk(sk)->rcv_nxt;
 	if (socksplice_chan_is_done(sk, c, peer)) {
 		socksplice_chan_detach(sk);
 		wake_sleepers(sk, c);
 		soon = true;
-	} else if (alone && sk->sk_rcvlowat > 1 && rcv_nxt != c->drop_rcv_nxt) {
-		/* Its peer, who would wake it (kick.h), has gone first. */
-		c->drop_rcv_nxt = rcv_nxt;
-		rcu_read_lock();
-		socksplice_tx_wake(sk, c);
-		rcu_read_unlock();
+	} else if (alone) {
+		tell_of_arrivals(sk, c);
 	}
 	socksplice_chan_unlock(sk);
 }

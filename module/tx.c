@@ -60,30 +60,29 @@ enum route {
 	ROUTE_IDLE = SOCKSPLICE_STAT_tcp_bytes_idle,
 };
 
-/* Who asked for SIGIO gets none for fewer bytes than its mark (tcp_data_ready()). Whoever
- * sleeps looks for itself, and may have taken some.
- */
-static bool signal_is_early(const struct sock *psk, const struct socksplice_chan *peer)
+/* Who asked for SIGIO, or polls, is not told of fewer bytes than the mark (tcp_data_ready()). */
+static bool is_below_mark(const struct sock *psk, const struct socksplice_chan *peer)
 {
-	const int mark = READ_ONCE(psk->sk_rcvlowat);
-
-	return unlikely(mark > 1) && sock_flag(psk, SOCK_FASYNC) &&
-	       socksplice_rx_available(psk, peer) < mark;
+	if (likely(READ_ONCE(psk->sk_rcvlowat) <= 1))
+		return false;
+	smp_mb();	/* what is there before the mark; who lowers it looks then */
+	return socksplice_rx_available(psk, peer) < READ_ONCE(psk->sk_rcvlowat);
 }
 
-/* As sock_def_readable(), without SIGIO. */
+/* Who sleeps in recv(2) looks for itself, and may have taken some. Polls are not for EPOLLMSG,
+ * and would take a wake-up of another kind for an edge.
+ */
 static void wake_sleepers(struct sock *psk)
 {
 	struct socket_wq *wq = rcu_dereference(psk->sk_wq);
 
 	if (skwq_has_sleeper(wq))
-		wake_up_interruptible_sync_poll(&wq->wait, EPOLLIN | EPOLLPRI | EPOLLRDNORM |
-							   EPOLLRDBAND);
+		wake_up_interruptible_sync_poll(&wq->wait, EPOLLMSG);
 }
 
 void socksplice_tx_wake(struct sock *psk, struct socksplice_chan *peer)
 {
-	if (signal_is_early(psk, peer))
+	if (is_below_mark(psk, peer))
 		wake_sleepers(psk);
 	else
 		peer->data_ready(psk);
@@ -418,17 +417,22 @@ static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_fla
 	struct socksplice_chan *c = socksplice_chan_get(sk), *peer;
 	const bool held = try_module_get(THIS_MODULE);
 	const unsigned int flags = msg->msg_flags;
+	u32 before = 0;
 	ssize_t ret;
 
 	if (c) {
 		peer = socksplice_chan_hold(c);
 		c->sleepers++;
+		if (peer)
+			before = socksplice_kick_before(peer);
 	}
 	msg->msg_flags |= more_flags;
 	ret = tcp_sendmsg_locked(sk, msg, msg_data_left(msg));
 	msg->msg_flags = flags;
 	if (c) {
 		c->sleepers--;
+		if (ret > 0 && peer && !test_bit(CHAN_SHADOW, &c->flags))
+			socksplice_kick_sent(c, before);
 		socksplice_chan_put(c, peer);
 	}
 	if (held)
@@ -484,7 +488,6 @@ static void sent_by_tcp(struct sock *sk, enum route why, ssize_t n)
 		return;
 	c->tcp_bytes += n;
 	c->tcp_msgs++;
-	socksplice_kick_reader(sk, c);
 }
 
 ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
@@ -521,7 +524,7 @@ ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
 		}
 		copied += n;
 		if (unlikely(tcp_sk(sk)->snd_una != tcp_sk(sk)->write_seq))
-			socksplice_kick_reader(sk, c);
+			socksplice_kick_appended(c);
 		/* A reader that sleeps is woken for a whole message, or for half
 		 * a ring of it: each wake-up costs more than such a copy.
 		 */

@@ -109,6 +109,62 @@ static void fin_is_an_edge(void)
 	conn_end(&k);
 }
 
+/* A mark that is reached by bytes of both kinds, then a FIN, which TCP acknowledges 40 ms
+ * later: an edge each, and none below the mark, nor while that goes by. What goes with
+ * MSG_ZEROCOPY goes by TCP.
+ */
+static void edges_with_a_mark(void)
+{
+	uint64_t out = 0, in = 0;
+	int low = 100, ep;
+	struct conn k;
+
+	conn_start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	ep = ep_add(k.b, EPOLLIN | EPOLLOUT);
+	edge(ep, 0);
+	for (int i = 0; i < 2; i++) {
+		say("%ld", send_pattern(k.a, 60, &out, 0));
+		arrive(k.b, 60);
+		edge(ep, 0);
+		say("%ld", send_pattern(k.a, 60, &out, MSG_ZEROCOPY));
+		edge(ep, -1);
+		edge(ep, 100);
+		say("%ld", recv_pattern(k.b, 120, &in));
+	}
+	say("%ld", send_pattern(k.a, 60, &out, 0));
+	arrive(k.b, 60);
+	edge(ep, 0);
+	SAY(shutdown(k.a, SHUT_WR));
+	/* Which takes the socket's lock: TCP wakes twice while it has that. */
+	arrive_state(k.b, 8 /* CLOSE_WAIT */);
+	edge(ep, -1);
+	edge(ep, 100);
+	say("%ld", recv_pattern(k.b, 60, &in));
+	conn_end(&k);
+}
+
+/* The mark comes after the edge of the first bytes, while those that reach it are held by
+ * cork for a while: nobody polls in between.
+ */
+static void mark_raised_after_an_edge(void)
+{
+	uint64_t out = 0, in = 0;
+	int low = 1000, ep;
+	struct conn k;
+
+	conn_start(&k);
+	ep = ep_add(k.b, EPOLLIN);
+	say("%ld", send_pattern(k.a, 900, &out, 0));
+	arrive(k.b, 900);
+	edge(ep, -1);
+	say("%ld", send_pattern(k.a, 200, &out, MSG_ZEROCOPY | MSG_MORE));
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	edge(ep, -1);
+	say("%ld", recv_pattern(k.b, 1100, &in));
+	conn_end(&k);
+}
+
 static void reset_is_an_edge(void)
 {
 	struct conn k;
@@ -217,6 +273,7 @@ static void event_loops(void)
 
 const struct bcase edge_cases[] = {
 	CASE(every_arrival_is_an_edge), CASE(in_and_out), CASE(space_is_an_edge),
-	CASE(fin_is_an_edge), CASE(reset_is_an_edge), CASE(event_loops),
+	CASE(fin_is_an_edge), CASE_PAIR(edges_with_a_mark),
+	CASE(mark_raised_after_an_edge), CASE(reset_is_an_edge), CASE(event_loops),
 	{ }
 };

@@ -451,6 +451,38 @@ static void rcvlowat_raised(void)
 	conn_end(&k);
 }
 
+/* A poller asleep, and another thread lowers the mark for a moment: some jiffies, while cork
+ * holds the bytes that reach it.
+ */
+static void rcvlowat_low_for_a_moment(void)
+{
+	struct pollfd p = { .events = POLLIN };
+	uint64_t out = 0, in = 0;
+	int low = 1000;
+	struct conn k;
+	struct call c;
+
+	conn_start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	say("%ld", send_pattern(k.a, 900, &out, 0));
+	arrive(k.b, 900);
+	p.fd = k.b;
+	CALL_POLL(&c, &p);
+	call_blocked(&c);
+	say("%ld", send_pattern(k.a, 200, &out, MSG_ZEROCOPY | MSG_MORE));
+	low = 1;
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	usleep(40000);
+	low = 1000;
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	SAY(call_end(&c));
+	say_poll("poll", p.revents);
+	low = 1;
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	say("%ld", recv_pattern(k.b, 1100, &in));
+	conn_end(&k);
+}
+
 static void rcvlowat_ring_then_tcp(void)
 {
 	lowat_of_both(true);
@@ -577,7 +609,7 @@ const struct bcase ready_cases[] = {
 	CASE(epoll_oneshot), CASE(poll_full_then_drained), CASE(pollout_tells_the_truth),
 	CASE(rcvlowat_poll), CASE(rcvlowat_recv), CASE(rcvlowat_beyond_ring),
 	CASE_PAIR(rcvlowat_with_some),
-	CASE(rcvlowat_lowered), CASE(rcvlowat_raised),
+	CASE(rcvlowat_lowered), CASE(rcvlowat_raised), CASE(rcvlowat_low_for_a_moment),
 	CASE(rcvlowat_ring_then_tcp), CASE(rcvlowat_tcp_then_ring),
 	CASE(sigio_on_data), CASE(sigio_at_mark), CASE(sigio_with_siginfo), CASE(sigio_on_space),
 	CASE(rcvlowat_asleep), CASE(rcvlowat_lowered_asleep), CASE_ONCE(rcvlowat_asleep_for_a_time),
