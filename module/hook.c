@@ -5,7 +5,8 @@
  * An ftrace callback at the entry of tcp_splice_read() changes the instruction
  * pointer to hook_splice_read() for calls that one of our parts serves
  * (hook_wants). Our own calls to the kernel's function arrive there too; they
- * are known by their return address, which lies in this module.
+ * are known by their return address, which lies in this module. The same for
+ * tcp_set_rcvlowat() and paired sockets.
  *
  * Unloading
  *   1. unregister_ftrace_function(): no task is redirected from here on.
@@ -32,6 +33,7 @@
 
 #include "hook.h"
 #include "inflight.h"
+#include "kick.h"
 #include "psock.h"
 #include "splice.h"
 
@@ -51,17 +53,30 @@ typedef ssize_t splice_read_fn(struct socket *sock, loff_t *ppos,
 			       struct pipe_inode_info *pipe, size_t len,
 			       unsigned int flags);
 
+typedef int set_rcvlowat_fn(struct sock *sk, int val);
+
 #ifdef SOCKSPLICE_HOOK_BY_OPS
-static splice_read_fn *kernels_splice_read;	/* written once, by init */
+/* Written once, by init. */
+static splice_read_fn *kernels_splice_read;
+static set_rcvlowat_fn *kernels_set_rcvlowat;
 #endif
 
-/* It is not exported; IPv6 sockets have the same one. */
+/* They are not exported; IPv6 sockets have the same ones. */
 static splice_read_fn *tcp_splice_read_fn(void)
 {
 #ifdef SOCKSPLICE_HOOK_BY_OPS
 	return kernels_splice_read;
 #else
 	return inet_stream_ops.splice_read;
+#endif
+}
+
+static set_rcvlowat_fn *tcp_set_rcvlowat_fn(void)
+{
+#ifdef SOCKSPLICE_HOOK_BY_OPS
+	return kernels_set_rcvlowat;
+#else
+	return inet_stream_ops.set_rcvlowat;
 #endif
 }
 
@@ -168,6 +183,20 @@ static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
 	return ret;
 }
 
+/* The socket is locked; a BPF program may call it in a softirq. */
+static int hook_set_rcvlowat(struct sock *sk, int val)
+{
+	int ret;
+
+	socksplice_enter();
+	ret = tcp_set_rcvlowat_fn()(sk, val);
+	rcu_read_lock();
+	socksplice_kick_marked(sk);
+	rcu_read_unlock();
+	socksplice_leave();
+	return ret;
+}
+
 #endif
 
 #ifdef HOOK_BY_FTRACE
@@ -189,24 +218,58 @@ static void notrace hook_callback(unsigned long ip, unsigned long parent_ip,
 		ftrace_regs_set_instruction_pointer(fregs, (unsigned long)hook_splice_read);
 }
 
+static void notrace lowat_callback(unsigned long ip, unsigned long parent_ip,
+				   struct ftrace_ops *ops, struct ftrace_regs *fregs)
+{
+	bool wants;
+
+	if (within_module(parent_ip, THIS_MODULE))
+		return;
+
+	rcu_read_lock();
+	wants = socksplice_pair_owns((struct sock *)ftrace_regs_get_argument(fregs, 0));
+	rcu_read_unlock();
+	if (wants)
+		ftrace_regs_set_instruction_pointer(fregs, (unsigned long)hook_set_rcvlowat);
+}
+
 /* PERMANENT: kernel.ftrace_enabled=0 cannot switch it off unseen. */
 static struct ftrace_ops hook_ops = {
 	.func = hook_callback,
 	.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT,
+}, lowat_ops = {
+	.func = lowat_callback,
+	.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT,
 };
+
+static int install(struct ftrace_ops *ops, const void *fn, const char *what)
+{
+	int err = ftrace_set_filter_ip(ops, (unsigned long)fn, 0, 0);
+
+	if (!err)
+		err = register_ftrace_function(ops);
+	if (err) {
+		ftrace_free_filter(ops);
+		pr_warn("%s cannot be hooked (error %d): it will not see bytes that are not in TCP's own queue\n",
+			what, err);
+	}
+	return err;
+}
+
+static void uninstall(struct ftrace_ops *ops)
+{
+	unregister_ftrace_function(ops);
+	ftrace_free_filter(ops);
+}
 
 void socksplice_hook_init(void)
 {
-	unsigned long addr = (unsigned long)inet_stream_ops.splice_read;
-
-	hook_status = ftrace_set_filter_ip(&hook_ops, addr, 0, 0);
-	if (!hook_status)
-		hook_status = register_ftrace_function(&hook_ops);
-	if (hook_status) {
-		ftrace_free_filter(&hook_ops);
-		pr_warn("splice(2) cannot be hooked (error %d): it will not see bytes that are not in TCP's own queue\n",
-			hook_status);
-	}
+	hook_status = install(&hook_ops, inet_stream_ops.splice_read, "splice(2)");
+	if (hook_status)
+		return;
+	hook_status = install(&lowat_ops, inet_stream_ops.set_rcvlowat, "setsockopt(SO_RCVLOWAT)");
+	if (hook_status)
+		uninstall(&hook_ops);
 }
 
 void socksplice_hook_exit(void)
@@ -215,8 +278,8 @@ void socksplice_hook_exit(void)
 		return;
 	/* Wakes who sleeps there; nobody is sent there any more. */
 	socksplice_psock_stop();
-	unregister_ftrace_function(&hook_ops);
-	ftrace_free_filter(&hook_ops);
+	uninstall(&lowat_ops);
+	uninstall(&hook_ops);
 	hook_status = -ESHUTDOWN;
 }
 
@@ -247,23 +310,36 @@ static ssize_t ops_splice_read(struct socket *sock, loff_t *ppos,
 	return (wants ? hook_splice_read : kernels_splice_read)(sock, ppos, pipe, len, flags);
 }
 
-static void ops_set(splice_read_fn *fn)
+static int ops_set_rcvlowat(struct sock *sk, int val)
 {
-	WRITE_ONCE(*(splice_read_fn **)&inet_stream_ops.splice_read, fn);
-	WRITE_ONCE(*(splice_read_fn **)&inet6_stream_ops.splice_read, fn);
+	bool wants;
+
+	rcu_read_lock();
+	wants = socksplice_pair_owns(sk);
+	rcu_read_unlock();
+	return (wants ? hook_set_rcvlowat : kernels_set_rcvlowat)(sk, val);
+}
+
+static void ops_set(splice_read_fn *read, set_rcvlowat_fn *lowat)
+{
+	WRITE_ONCE(*(splice_read_fn **)&inet_stream_ops.splice_read, read);
+	WRITE_ONCE(*(splice_read_fn **)&inet6_stream_ops.splice_read, read);
+	WRITE_ONCE(*(set_rcvlowat_fn **)&inet_stream_ops.set_rcvlowat, lowat);
+	WRITE_ONCE(*(set_rcvlowat_fn **)&inet6_stream_ops.set_rcvlowat, lowat);
 }
 
 void socksplice_hook_init(void)
 {
 	kernels_splice_read = inet_stream_ops.splice_read;
-	ops_set(ops_splice_read);
+	kernels_set_rcvlowat = inet_stream_ops.set_rcvlowat;
+	ops_set(ops_splice_read, ops_set_rcvlowat);
 	hook_status = 0;
 }
 
 void socksplice_hook_exit(void)
 {
 	socksplice_psock_stop();	/* as above */
-	ops_set(kernels_splice_read);
+	ops_set(kernels_splice_read, kernels_set_rcvlowat);
 	hook_status = -ESHUTDOWN;
 }
 

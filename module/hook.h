@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The hook on tcp_splice_read(): splice(2) is the one way to read a TCP socket
- * that goes past struct proto.
+ * The hooks on tcp_splice_read(), as splice(2) is the one way to read a TCP socket
+ * that goes past struct proto, and on tcp_set_rcvlowat(), as SO_RCVLOWAT tells of bytes
+ * that reach a new mark.
  *
  * Only calls on sockets that a part of this module serves are redirected; the
  * test for that runs in the ftrace callback. Any other socket's splice(2)
@@ -16,10 +17,10 @@
 struct pipe_inode_info;
 struct socket;
 
-/* Installs the hook. Where it cannot nothing is paired, but the module loads. */
+/* Installs the hooks. Where it cannot nothing is paired, but the module loads. */
 void socksplice_hook_init(void);
 
-/* Removes the hook. Tasks that it sent here may still be inside:
+/* Removes the hooks. Tasks that they sent here may still be inside:
  * socksplice_inflight_drain() waits for them.
  */
 void socksplice_hook_exit(void);

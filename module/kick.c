@@ -107,8 +107,10 @@ static void kick_work(struct work_struct *work)
 		again = in_flight(c) && is_at_stake(c, peer);
 		look_at_tcp(peer, &seq, &told);
 		others = again && test_and_set_bit(CHAN_KICKED, &c->flags);
-		/* If somebody else has set it, what came between this look and that one's. */
-		if ((seq != known && !told) || others)
+		/* And what came between this look and that of who has just set it. */
+		if (others)
+			look_at_tcp(peer, &seq, &told);
+		if (seq != known && !told)
 			socksplice_tx_wake_reader(peer);
 		if (again && !others) {
 			WRITE_ONCE(c->kick_known, seq);
@@ -121,9 +123,11 @@ static void kick_work(struct work_struct *work)
 	WRITE_ONCE(interval, socksplice_rest(began, KICK_INTERVAL));
 }
 
+/* After a full barrier. */
 static bool kick_begin(struct socksplice_chan *c)
 {
-	if (test_and_set_bit(CHAN_KICKED, &c->flags))
+	/* The bit is on a line that the other end reads for each message. */
+	if (test_bit_acquire(CHAN_KICKED, &c->flags) || test_and_set_bit(CHAN_KICKED, &c->flags))
 		return false;
 	socksplice_chan_hold(c);
 	return true;
@@ -152,18 +156,19 @@ void socksplice_kick_sent(struct socksplice_chan *c, u32 before)
 	look_at_tcp(peer, &seq, &told);
 	if (seq != before && !told)
 		socksplice_tx_wake_reader(peer);
-	WRITE_ONCE(c->kick_known, seq);
+	/* What came before is the work's to tell of, if it is on its way. */
+	if (begun || seq != before)
+		WRITE_ONCE(c->kick_known, seq);
 	if (begun)
 		kick_later(c);
 }
 
 void socksplice_kick_appended(struct socksplice_chan *c)
 {
-	const bool begun = kick_begin(c);
-
+	if (!kick_begin(c))
+		return;
 	WRITE_ONCE(c->kick_known, socksplice_kick_before(socksplice_chan_peer(c)));
-	if (begun)
-		kick_later(c);
+	kick_later(c);
 }
 
 void socksplice_kick_poller(struct socksplice_chan *c)
@@ -183,6 +188,17 @@ void socksplice_kick_poller(struct socksplice_chan *c)
 	 */
 	WRITE_ONCE(c->kick_known, seq);
 	kick_later(c);
+}
+
+void socksplice_kick_marked(struct sock *sk)
+{
+	struct socksplice_chan *c = socksplice_chan_get_rcu(sk);
+	const struct socksplice_chan *peer = c ? socksplice_chan_peer(c) : NULL;
+
+	/* Else tcp_data_ready() has told. */
+	if (peer && ring_len(&peer->ring) && !sock_flag(sk, SOCK_DONE) &&
+	    !tcp_epollin_ready(sk, sk->sk_rcvlowat))
+		socksplice_tx_wake_reader(c);
 }
 
 void socksplice_kick_leave(struct socksplice_chan *c)

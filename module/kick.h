@@ -35,6 +35,11 @@ void socksplice_kick_appended(struct socksplice_chan *c);
  */
 void socksplice_kick_poller(struct socksplice_chan *c);
 
+/* @sk's mark has been set; @sk is locked. Tells who waits, as TCP just has of its own bytes. Under
+ * RCU.
+ */
+void socksplice_kick_marked(struct sock *sk);
+
 /* @c, which has a peer and whose socket is locked, is about to be detached: what it sends
  * from now on is not known here. Its reader's un-pairing (drop.c) looks at it.
  */

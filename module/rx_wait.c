@@ -24,9 +24,6 @@
 
 #define SHORT_WAITS	2
 
-/* How long who sleeps below the mark overlooks that it was lowered: nobody tells us. */
-#define LOWERED_MARK	(HZ / 10)
-
 unsigned int socksplice_short_wait = 10;
 
 /* A reader, and when by local_clock(); 0: nobody wants to know. */
@@ -135,7 +132,6 @@ bool socksplice_rx_is_sleeper(const struct wait_queue_entry *wait)
 static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos,
 		    struct rx_sleeper *s)
 {
-	long slice = *timeo, left;
 	int rc;
 
 	init_wait_entry(&s->wait, 0);
@@ -146,12 +142,7 @@ static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 	 * writer's call of sk_data_ready. TCP needs none, its writer holds our lock.
 	 */
 	smp_mb();
-	if (pos == SOCKSPLICE_RX_MARK && socksplice_rx_available(sk, c))
-		slice = min_t(long, slice, LOWERED_MARK);
-	left = slice;
-	rc = sk_wait_event(sk, &left, socksplice_rx_has_more(sk, c, pos), &s->wait);
-	if (*timeo != MAX_SCHEDULE_TIMEOUT)
-		*timeo -= slice - left;
+	rc = sk_wait_event(sk, timeo, socksplice_rx_has_more(sk, c, pos), &s->wait);
 	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	/* Takes the queue's lock, even off the queue: nobody is in rx_wake() any more, so
 	 * the module may go.

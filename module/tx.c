@@ -408,6 +408,11 @@ unpin:
 	return again;
 }
 
+static bool linked_since(const struct sock *sk, const struct socksplice_chan *c)
+{
+	return socksplice_chan_get(sk) == c && socksplice_chan_peer(c);
+}
+
 /* TCP's own sendmsg. It may sleep for memory as long as it likes, with our frame
  * below: that holds the module, whatever becomes of the chan. (With no chan and no
  * module any more, rmmod waits for us.)
@@ -423,7 +428,7 @@ static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_fla
 	if (c) {
 		peer = socksplice_chan_hold(c);
 		c->sleepers++;
-		if (peer)
+		if (peer && !test_bit(CHAN_SHADOW, &c->flags))
 			before = socksplice_kick_before(peer);
 	}
 	msg->msg_flags |= more_flags;
@@ -431,7 +436,8 @@ static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_fla
 	msg->msg_flags = flags;
 	if (c) {
 		c->sleepers--;
-		if (ret > 0 && peer && !test_bit(CHAN_SHADOW, &c->flags))
+		/* If it was linked meanwhile, and is attached, it has a peer, too. */
+		if (ret > 0 && (peer || linked_since(sk, c)) && !test_bit(CHAN_SHADOW, &c->flags))
 			socksplice_kick_sent(c, before);
 		socksplice_chan_put(c, peer);
 	}

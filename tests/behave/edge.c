@@ -165,6 +165,35 @@ static void mark_raised_after_an_edge(void)
 	conn_end(&k);
 }
 
+/* A lower mark is an edge where there is enough for it, and so is a higher one: of bytes that
+ * were below the mark, and of those whose edge was before it.
+ */
+static void mark_is_an_edge(void)
+{
+	static const int marks[] = { 600, 500, 400, 1000, 501, 1 };
+	uint64_t out = 0, in = 0;
+	int low = 1000, ep;
+	struct conn k;
+
+	conn_start(&k);
+	ep = ep_add(k.b, EPOLLIN | EPOLLOUT);
+	edge(ep, 0);
+	for (int i = 0; i < 2; i++) {
+		if (!i)
+			SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+		say("%ld", send_pattern(k.a, 500, &out, 0));
+		arrive(k.b, 500);
+		edge(ep, 0);
+		for (unsigned int j = 0; j < sizeof(marks) / sizeof(*marks); j++) {
+			SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &marks[j], sizeof(*marks)));
+			edge(ep, 0);
+			edge(ep, 0);
+		}
+		say("%ld", recv_pattern(k.b, 500, &in));
+	}
+	conn_end(&k);
+}
+
 static void reset_is_an_edge(void)
 {
 	struct conn k;
@@ -274,6 +303,7 @@ static void event_loops(void)
 const struct bcase edge_cases[] = {
 	CASE(every_arrival_is_an_edge), CASE(in_and_out), CASE(space_is_an_edge),
 	CASE(fin_is_an_edge), CASE_PAIR(edges_with_a_mark),
-	CASE(mark_raised_after_an_edge), CASE(reset_is_an_edge), CASE(event_loops),
+	CASE(mark_raised_after_an_edge), CASE_PAIR(mark_is_an_edge),
+	CASE(reset_is_an_edge), CASE(event_loops),
 	{ }
 };

@@ -169,6 +169,35 @@ static void pollout_tells_the_truth(void)
 	conn_end(&k);
 }
 
+static void block_signal(int sig)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, sig);
+	MUST(sigprocmask(SIG_BLOCK, &set, NULL));
+}
+
+static int take_signal(int sig, siginfo_t *si)
+{
+	sigset_t set;
+
+	where("waiting for signal %d", sig);
+	sigemptyset(&set);
+	sigaddset(&set, sig);
+	return sigwaitinfo(&set, si);
+}
+
+static bool no_signal(int sig)
+{
+	const struct timespec now = {};
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, sig);
+	return sigtimedwait(&set, NULL, &now) < 0;
+}
+
 static void rcvlowat_poll(void)
 {
 	struct pollfd p = { .events = POLLIN };
@@ -372,31 +401,63 @@ static void lowat_of_both(bool ring_first)
 	conn_end(&k);
 }
 
-/* Lowering the mark wakes who slept for want of bytes: at once on TCP, at the
- * next arrival for bytes that lie in a ring, which is a documented difference.
- */
+/* Lowering the mark wakes who slept for want of bytes, and signals. */
 static void rcvlowat_lowered(void)
 {
 	struct pollfd p = { .events = POLLIN };
 	int low = 1000;
 	struct conn k;
+	siginfo_t si;
 	struct call c;
 	char b[16];
 
 	conn_start(&k);
+	block_signal(SIGIO);
+	SAY(fcntl(k.b, F_SETOWN, getpid()));
 	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	SAY(fcntl(k.b, F_SETFL, O_ASYNC));
 	p.fd = k.b;
 	CALL_POLL(&c, &p);
 	call_blocked(&c);
 	SAY(send(k.a, "abcdef", 6, 0));
 	arrive(k.b, 6);
+	low = 7;
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	call_blocked(&c);
+	say("early: %d", no_signal(SIGIO));
 	low = 5;
 	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
-	SAY(send(k.a, "g", 1, 0));
-	arrive(k.b, 7);
 	SAY(call_end(&c));
 	say_poll("poll", p.revents);
+	say("SIGIO: %d", take_signal(SIGIO, &si) == SIGIO);
 	SAY_BUF(recv(k.b, b, 16, 0), b);
+	conn_end(&k);
+}
+
+/* The same for a mark that bytes of both kinds reach. What goes with MSG_ZEROCOPY goes by
+ * TCP.
+ */
+static void rcvlowat_lowered_for_both(void)
+{
+	struct pollfd p = { .events = POLLIN };
+	uint64_t out = 0, in = 0;
+	int low = 1000;
+	struct conn k;
+	struct call c;
+
+	conn_start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	p.fd = k.b;
+	CALL_POLL(&c, &p);
+	say("%ld", send_pattern(k.a, 500, &out, 0));
+	say("%ld", send_pattern(k.a, 100, &out, MSG_ZEROCOPY));
+	arrive(k.b, 600);
+	call_blocked(&c);
+	low = 550;
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
+	SAY(call_end(&c));
+	say_poll("poll", p.revents);
+	say("%ld", recv_pattern(k.b, 600, &in));
 	conn_end(&k);
 }
 
@@ -493,35 +554,6 @@ static void rcvlowat_tcp_then_ring(void)
 	lowat_of_both(false);
 }
 
-static void block_signal(int sig)
-{
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, sig);
-	MUST(sigprocmask(SIG_BLOCK, &set, NULL));
-}
-
-static int take_signal(int sig, siginfo_t *si)
-{
-	sigset_t set;
-
-	where("waiting for signal %d", sig);
-	sigemptyset(&set);
-	sigaddset(&set, sig);
-	return sigwaitinfo(&set, si);
-}
-
-static bool no_signal(int sig)
-{
-	const struct timespec now = {};
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, sig);
-	return sigtimedwait(&set, NULL, &now) < 0;
-}
-
 static void sigio_on_data(void)
 {
 	struct conn k;
@@ -609,7 +641,8 @@ const struct bcase ready_cases[] = {
 	CASE(epoll_oneshot), CASE(poll_full_then_drained), CASE(pollout_tells_the_truth),
 	CASE(rcvlowat_poll), CASE(rcvlowat_recv), CASE(rcvlowat_beyond_ring),
 	CASE_PAIR(rcvlowat_with_some),
-	CASE(rcvlowat_lowered), CASE(rcvlowat_raised), CASE(rcvlowat_low_for_a_moment),
+	CASE(rcvlowat_lowered), CASE(rcvlowat_lowered_for_both),
+	CASE(rcvlowat_raised), CASE(rcvlowat_low_for_a_moment),
 	CASE(rcvlowat_ring_then_tcp), CASE(rcvlowat_tcp_then_ring),
 	CASE(sigio_on_data), CASE(sigio_at_mark), CASE(sigio_with_siginfo), CASE(sigio_on_space),
 	CASE(rcvlowat_asleep), CASE(rcvlowat_lowered_asleep), CASE_ONCE(rcvlowat_asleep_for_a_time),
