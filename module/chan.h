@@ -180,7 +180,7 @@ struct socksplice_chan {
 	struct llist_node kick;		/* kick.c; valid with CHAN_KICKED */
 	/* How far the reader's TCP had received when all who wait had been told, or were about
 	 * to be. Written by who sets CHAN_KICKED, by the work while it holds the bit, and by
-	 * who has sent: an older value than another's costs one wake-up.
+	 * who has sent, appended or set the mark: an older value than another's costs one wake-up.
 	 */
 	u32 kick_known;
 

@@ -67,7 +67,7 @@ static enum socksplice_stat why_not(const struct sock *sk, bool active)
 {
 	if (!READ_ONCE(socksplice_pairing) || !READ_ONCE(socksplice_loaded))
 		return SOCKSPLICE_STAT_declined_off;
-	/* Without the hook splice(2) would read past the ring. */
+	/* Without the hooks splice(2) would read past the ring, and SO_RCVLOWAT look past it. */
 	if (socksplice_hook_status())
 		return SOCKSPLICE_STAT_declined_hook;
 	if (inet_csk_has_ulp(sk) || sk_is_mptcp(sk))

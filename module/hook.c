@@ -10,9 +10,10 @@
  *
  * Unloading
  *   1. unregister_ftrace_function(): no task is redirected from here on.
- *   2. A task that was redirected but has not entered hook_splice_read() yet
+ *   2. A task that was redirected but has not entered our function yet
  *      runs with preemption on and is counted nowhere; synchronize_rcu_tasks()
- *      waits until it has entered, and is counted, or is gone.
+ *      waits until it has entered, and is counted, or is gone. A softirq (a BPF
+ *      program that sets SO_RCVLOWAT) is over after synchronize_rcu().
  *   3. Counted tasks: socksplice_inflight_drain() waits for them. Whoever
  *      sleeps in a part of ours is woken by that part and leaves.
  *   4. A task between socksplice_leave() and its return: synchronize_rcu_tasks()
@@ -61,22 +62,13 @@ static splice_read_fn *kernels_splice_read;
 static set_rcvlowat_fn *kernels_set_rcvlowat;
 #endif
 
-/* They are not exported; IPv6 sockets have the same ones. */
+/* Not exported by all kernels; IPv6 sockets have the same ones. */
 static splice_read_fn *tcp_splice_read_fn(void)
 {
 #ifdef SOCKSPLICE_HOOK_BY_OPS
 	return kernels_splice_read;
 #else
 	return inet_stream_ops.splice_read;
-#endif
-}
-
-static set_rcvlowat_fn *tcp_set_rcvlowat_fn(void)
-{
-#ifdef SOCKSPLICE_HOOK_BY_OPS
-	return kernels_set_rcvlowat;
-#else
-	return inet_stream_ops.set_rcvlowat;
 #endif
 }
 
@@ -183,6 +175,15 @@ static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
 	return ret;
 }
 
+static set_rcvlowat_fn *tcp_set_rcvlowat_fn(void)
+{
+#ifdef SOCKSPLICE_HOOK_BY_OPS
+	return kernels_set_rcvlowat;
+#else
+	return inet_stream_ops.set_rcvlowat;
+#endif
+}
+
 /* The socket is locked; a BPF program may call it in a softirq. */
 static int hook_set_rcvlowat(struct sock *sk, int val)
 {
@@ -264,12 +265,13 @@ static void uninstall(struct ftrace_ops *ops)
 
 void socksplice_hook_init(void)
 {
-	hook_status = install(&hook_ops, inet_stream_ops.splice_read, "splice(2)");
+	/* First, as nothing is paired yet: it sends nobody here, and can go again. */
+	hook_status = install(&lowat_ops, inet_stream_ops.set_rcvlowat, "SO_RCVLOWAT");
 	if (hook_status)
 		return;
-	hook_status = install(&lowat_ops, inet_stream_ops.set_rcvlowat, "setsockopt(SO_RCVLOWAT)");
+	hook_status = install(&hook_ops, inet_stream_ops.splice_read, "splice(2)");
 	if (hook_status)
-		uninstall(&hook_ops);
+		uninstall(&lowat_ops);
 }
 
 void socksplice_hook_exit(void)
@@ -278,16 +280,16 @@ void socksplice_hook_exit(void)
 		return;
 	/* Wakes who sleeps there; nobody is sent there any more. */
 	socksplice_psock_stop();
-	uninstall(&lowat_ops);
 	uninstall(&hook_ops);
+	uninstall(&lowat_ops);
 	hook_status = -ESHUTDOWN;
 }
 
 #elif defined(SOCKSPLICE_HOOK_BY_OPS)
 
 /* For User Mode Linux, booted with rodata=off: tests and benchmarks. Whoever has a copy
- * of these operations, as kTLS has, keeps the kernel's function, where ftrace would lead
- * that here, too.
+ * of these operations, as kTLS has and the sink of a splice, keeps the kernel's functions,
+ * where ftrace would lead those here, too.
  */
 ssize_t socksplice_hook_splice_read(struct socket *sock, loff_t *ppos,
 				    struct pipe_inode_info *pipe, size_t len,

@@ -25,8 +25,8 @@ void socksplice_hook_init(void);
  */
 void socksplice_hook_exit(void);
 
-/* 0, or why there is no hook: -EBUSY where another user (a livepatch, say) already
- * redirects the function, -EOPNOTSUPP on a kernel without the ftrace features it needs.
+/* 0, or why there are no hooks: -EBUSY where another user (a livepatch, say) already
+ * redirects one of the functions, -EOPNOTSUPP on a kernel without the ftrace features it needs.
  */
 int socksplice_hook_status(void);
 

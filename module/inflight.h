@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Counts the tasks that are inside a function of ours which a socket or the
- * splice(2) hook called, asleep or not, so that the module's text stays while
+ * Counts the tasks that are inside a function of ours which a socket or a hook
+ * (hook.h) called, asleep or not, so that the module's text stays while
  * one of them still has to return into it.
  *
  * A task may leave on another CPU than it entered on: only the sum means

@@ -6,6 +6,7 @@
 #include "chan.h"
 #include "kick.h"
 #include "rest.h"
+#include "rx.h"
 #include "tx.h"
 
 #define KICK_INTERVAL	2UL	/* jiffies */
@@ -123,7 +124,7 @@ static void kick_work(struct work_struct *work)
 	WRITE_ONCE(interval, socksplice_rest(began, KICK_INTERVAL));
 }
 
-/* After a full barrier. */
+/* After a full barrier since the caller has sent or appended anything. */
 static bool kick_begin(struct socksplice_chan *c)
 {
 	/* The bit is on a line that the other end reads for each message. */
@@ -165,10 +166,12 @@ void socksplice_kick_sent(struct socksplice_chan *c, u32 before)
 
 void socksplice_kick_appended(struct socksplice_chan *c)
 {
-	if (!kick_begin(c))
-		return;
-	WRITE_ONCE(c->kick_known, socksplice_kick_before(socksplice_chan_peer(c)));
-	kick_later(c);
+	const bool begun = kick_begin(c);
+	const u32 seq = socksplice_kick_before(socksplice_chan_peer(c));
+
+	WRITE_ONCE(c->kick_known, seq);
+	if (begun)
+		kick_later(c);
 }
 
 void socksplice_kick_poller(struct socksplice_chan *c)
@@ -192,13 +195,17 @@ void socksplice_kick_poller(struct socksplice_chan *c)
 
 void socksplice_kick_marked(struct sock *sk)
 {
-	struct socksplice_chan *c = socksplice_chan_get_rcu(sk);
-	const struct socksplice_chan *peer = c ? socksplice_chan_peer(c) : NULL;
+	struct socksplice_chan *c = socksplice_chan_get_rcu(sk), *peer;
+	const struct tcp_sock *tp = tcp_sk(sk);
 
-	/* Else tcp_data_ready() has told. */
-	if (peer && ring_len(&peer->ring) && !sock_flag(sk, SOCK_DONE) &&
-	    !tcp_epollin_ready(sk, sk->sk_rcvlowat))
-		socksplice_tx_wake_reader(c);
+	smp_mb();	/* the mark before the look; pairs with is_below_mark() of who appends */
+	peer = c ? socksplice_chan_peer(c) : NULL;
+	/* What tcp_data_ready() has told of it may tell again only where memory was short. */
+	if (!peer || !socksplice_rx_ring_unread(sk, c) || sock_flag(sk, SOCK_DONE) ||
+	    (int)(tp->rcv_nxt - tp->copied_seq) >= sk->sk_rcvlowat)
+		return;
+	socksplice_tx_wake_reader(c);
+	WRITE_ONCE(peer->kick_known, tp->rcv_nxt);
 }
 
 void socksplice_kick_leave(struct socksplice_chan *c)

@@ -75,7 +75,8 @@ fn hook(status: &Status, ftrace: bool) -> Check {
         )
         .remedy("run 'sysctl kernel.ftrace_enabled=1', then load the module again"),
         Some(e) => Check::fail(NAME, format!("not installed, so nothing is paired: {e}")).remedy(
-            "remove the live patch or tracer that owns tcp_splice_read, then load the module again",
+            "remove the live patch or tracer that owns tcp_splice_read or tcp_set_rcvlowat, \
+             then load the module again",
         ),
     }
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Takes tcp_splice_read() as a live patch would: who else wants to redirect it is
- * refused. It redirects nothing.
+ * Takes tcp_splice_read(), or tcp_set_rcvlowat() with lowat=1, as a live patch would: who
+ * else wants to redirect it is refused. It redirects nothing.
  */
 #include <linux/ftrace.h>
 #include <linux/module.h>
 #include <linux/net.h>
 #include <net/inet_common.h>
+
+static bool lowat;
+module_param(lowat, bool, 0444);
 
 static void notrace occupy_callback(unsigned long ip, unsigned long parent_ip,
 				    struct ftrace_ops *ops, struct ftrace_regs *fregs)
@@ -20,7 +23,8 @@ static struct ftrace_ops occupy_ops = {
 
 static int __init occupy_init(void)
 {
-	unsigned long addr = (unsigned long)inet_stream_ops.splice_read;
+	unsigned long addr = lowat ? (unsigned long)inet_stream_ops.set_rcvlowat :
+				     (unsigned long)inet_stream_ops.splice_read;
 	int err;
 
 	err = ftrace_set_filter_ip(&occupy_ops, addr, 0, 0);
@@ -40,4 +44,4 @@ static void __exit occupy_exit(void)
 module_init(occupy_init);
 module_exit(occupy_exit);
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Owns tcp_splice_read(), for a test of socksplice");
+MODULE_DESCRIPTION("Owns tcp_splice_read() or tcp_set_rcvlowat(), for a test of socksplice");
