@@ -145,7 +145,8 @@ static void *ordered_read(void *arg)
 			continue;
 		}
 		if (n < 0) {
-			bad("ordered: recv at %llu: %s", (unsigned long long)pos, strerror(errno));
+			bad("ordered: recv at %llu of %llu: %s", (unsigned long long)pos,
+			    (unsigned long long)s->total, strerror(errno));
 			break;
 		}
 		idle = 0;
