@@ -383,6 +383,21 @@ static u32 rx_front(const struct sock *sk, const struct socksplice_chan *c)
 	return tcp_sk(sk)->copied_seq + READ_ONCE(socksplice_chan_peer(c)->ring.tail);
 }
 
+/* TCP has something to say, by itself. */
+static bool tcp_has_news(const struct sock *sk)
+{
+	return !skb_queue_empty(&sk->sk_receive_queue) || sk->sk_err || sock_flag(sk, SOCK_DONE) ||
+	       (sk->sk_shutdown & RCV_SHUTDOWN) || sk->sk_state == TCP_CLOSE;
+}
+
+/* Whether TCP would sleep no longer. A receive of no bytes says 0 then, whatever ended its
+ * sleep.
+ */
+static bool is_over(const struct sock *sk, long timeo)
+{
+	return !timeo || signal_pending(current) || tcp_has_news(sk);
+}
+
 static bool stop_short(const struct sock *sk, long timeo)
 {
 	return !timeo || sk->sk_err || sk->sk_state == TCP_CLOSE ||
@@ -503,7 +518,7 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 		if (sk->sk_disconnects != disconnects)
 			return copied ? copied : -EPIPE;
 		if (!c)
-			return copied ? copied : -ENOTSUPP;
+			return copied || (!len && is_over(sk, turn->timeo)) ? copied : -ENOTSUPP;
 		c->rx_partial -= partial;	/* which kept it attached */
 		/* Another reader has taken what was peeked at: from the beginning again, as
 		 * TCP, to which such a program is a bug.
@@ -574,34 +589,34 @@ static int enter_again(const struct sock *sk)
 	       0 : socksplice_hook_restart(sk);
 }
 
-/* Until TCP has something to say, for what is left of the time-out: 0, or what a call
- * that read nothing returns. Similar to the loop of tcp_splice_read(). Looks now and
- * then whether the module is wanted.
+/* Until TCP has something to say, for what is left of the time-out. Returns 0 if TCP is
+ * to be called, 1 if the call has ended as one of no bytes does, or what a call that read
+ * nothing returns. Similar to the loop of tcp_splice_read(). Looks now and then whether
+ * the module is wanted.
  */
-static int wait_unpaired(struct sock *sk, long timeo)
+static int wait_unpaired(struct sock *sk, size_t len, long timeo)
 {
 	int ret = 0;
 
 	lock_sock(sk);
-	while (skb_queue_empty(&sk->sk_receive_queue) && !sk->sk_err && !sock_flag(sk, SOCK_DONE) &&
-	       !(sk->sk_shutdown & RCV_SHUTDOWN) && sk->sk_state != TCP_CLOSE) {
+	while (!is_over(sk, timeo)) {
 		const long slice = min_t(long, timeo, HZ);
 		long left = slice;
 
-		if (!timeo) {
-			ret = -EAGAIN;
-		} else if (signal_pending(current)) {
-			ret = sock_intr_errno(timeo);
-		} else if (!READ_ONCE(socksplice_pairing)) {
+		if (!READ_ONCE(socksplice_pairing)) {
 			ret = enter_again(sk);
-			break;
-		} else {
-			ret = min(sk_wait_data(sk, &left, NULL), 0);
-			timeo -= slice - left;
+			goto out;
 		}
+		ret = min(sk_wait_data(sk, &left, NULL), 0);
 		if (ret)
-			break;
+			goto out;
+		timeo -= slice - left;
 	}
+	if (!len)
+		ret = 1;
+	else if (!tcp_has_news(sk))
+		ret = timeo ? sock_intr_errno(timeo) : -EAGAIN;
+out:
 	release_sock(sk);
 	return ret;
 }
@@ -620,11 +635,10 @@ static int recvmsg_pass(struct sock *sk, struct msghdr *msg, size_t len,
 	if (!timeo)
 		flags |= MSG_DONTWAIT;
 	else if (held && timeo != MAX_SCHEDULE_TIMEOUT)
-		ret = wait_unpaired(sk, timeo);
+		ret = wait_unpaired(sk, len, timeo);
 	else
 		ret = enter_again(sk);
-	if (!ret)
-		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+	ret = ret ? min(ret, 0) : tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 	if (held)
 		module_put(THIS_MODULE);
 	return ret;

@@ -115,6 +115,43 @@ static void asleep_with_a_time_out(void)
 	end(&k);
 }
 
+/* A receive of no bytes says 0 once it has slept. */
+static void asleep_for_nothing(void)
+{
+	const struct timeval two = { .tv_sec = 2 }, none = { };
+	struct conn k;
+	struct call c;
+	char b[16];
+
+	start(&k);
+	MUST(setsockopt(k.b, SOL_SOCKET, SO_RCVTIMEO, &two, sizeof(two)));
+	CALL_RECV(&c, k.b, b, 0, 0);
+	call_blocked(&c);
+	drop_and_wait(&k);
+	SAY(call_end(&c));
+	MUST(setsockopt(k.b, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none)));
+	both_ways(&k);
+	end(&k);
+}
+
+static void asleep_for_nothing_then_a_byte(void)
+{
+	struct conn k;
+	struct call c;
+	char b[16];
+
+	start(&k);
+	CALL_RECV(&c, k.b, b, 0, 0);
+	call_blocked(&c);
+	drop_and_wait(&k);
+	call_blocked(&c);
+	SAY(send(k.a, "a", 1, 0));
+	SAY(call_end(&c));
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	both_ways(&k);
+	end(&k);
+}
+
 /* A reader with bytes in hand keeps its pair until the call is over. */
 static void asleep_in_waitall(void)
 {
@@ -373,6 +410,7 @@ static void full_duplex(void)
 
 const struct bcase drop_cases[] = {
 	CASE(idle), CASE(asleep_in_recv), CASE_ONCE(asleep_with_a_time_out),
+	CASE_ONCE(asleep_for_nothing), CASE(asleep_for_nothing_then_a_byte),
 	CASE(asleep_in_waitall),
 	CASE(asleep_with_low_water_mark), CASE(asleep_in_poll), CASE(asleep_in_epoll),
 	CASE(epoll_edge),
