@@ -6,8 +6,8 @@
  * after "Result:" in it.
  *
  * It knows the part of the format that our tests use, and says so where a file uses
- * more: marked accesses, fences, release and acquire, a few atomic operations, if; no
- * locks, no RCU, no plain accesses. Every candidate execution is built and held
+ * more: marked accesses, fences, release and acquire, a few atomic operations, spin
+ * locks, if; no RCU, no plain accesses. Every candidate execution is built and held
  * against the model's axioms, in the words of linux-kernel.cat (relations.c).
  */
 #include <ctype.h>
@@ -24,7 +24,8 @@
 #define MAX_NAMES	32	/* variables, or registers of all threads */
 #define MAX_VALUES	8
 
-enum op_kind { OP_READ, OP_WRITE, OP_FENCE, OP_ADD, OP_XCHG, OP_SET, OP_BRANCH };
+enum op_kind { OP_READ, OP_WRITE, OP_FENCE, OP_ADD, OP_XCHG, OP_LOCK, OP_UNLOCK, OP_SET,
+	       OP_BRANCH };
 
 struct value {
 	int reg;	/* or -1 */
@@ -240,6 +241,13 @@ static void atomic_add(int thread, int number_added)
 	need(";");
 }
 
+static void lock(int thread, enum op_kind kind)
+{
+	new_op(thread, kind)->var = variable();
+	need(")");
+	need(";");
+}
+
 static void store(int thread, enum tag tag)
 {
 	struct op *op = new_op(thread, OP_WRITE);
@@ -302,6 +310,10 @@ static void statement(int thread)
 		store(thread, ONCE);
 	} else if (accept("smp_store_release(") || accept("rcu_assign_pointer(")) {
 		store(thread, RELEASE);
+	} else if (accept("spin_lock(")) {
+		lock(thread, OP_LOCK);
+	} else if (accept("spin_unlock(")) {
+		lock(thread, OP_UNLOCK);
 	} else if (accept("atomic_inc(")) {
 		atomic_add(thread, 1);
 	} else if (accept("atomic_dec(")) {
@@ -530,6 +542,16 @@ static void run(int t, int i, unsigned int ctrl)
 		v = eval(&op->value, &of);
 		ctrl |= of | from[op->reg];
 		run(t, (regs[op->reg] == v) != op->unequal ? op->target : i + 1, ctrl);
+		break;
+	case OP_LOCK:	/* of one that is free: else it has not got it */
+		e = new_event(t, R, LOCK, op->var, 0, ctrl);
+		new_event(t, W, LOCK, op->var, 1, ctrl);
+		x.e[e + 1].rmw = e;
+		run(t, i + 1, ctrl);
+		break;
+	case OP_UNLOCK:
+		new_event(t, W, UNLOCK, op->var, 0, ctrl);
+		run(t, i + 1, ctrl);
 		break;
 	case OP_READ:
 	case OP_ADD:

@@ -10,7 +10,7 @@
 enum kind { R, W, F };
 
 enum tag {
-	ONCE, ACQUIRE, RELEASE, NORETURN,			/* of R and W */
+	ONCE, ACQUIRE, RELEASE, NORETURN, LOCK, UNLOCK,	/* of R and W */
 	MB, RMB, WMB, BEFORE_ATOMIC, AFTER_ATOMIC,	/* of F */
 };
 

@@ -116,7 +116,8 @@ static bool allowed(const struct execution *x)
 			writes |= 1U << i;
 		if (a->kind == W && a->rmw >= 0) {
 			rmw.to[a->rmw] |= 1U << i;
-			atomics |= 1U << i | 1U << a->rmw;
+			if (a->tag != LOCK)
+				atomics |= 1U << i | 1U << a->rmw;
 		}
 		for (int k = 0; k < n; k++) {
 			const struct event *b = &x->e[k];
@@ -157,8 +158,13 @@ static bool allowed(const struct execution *x)
 	const struct rel mb = or(BETWEEN(mem, FENCEREL(MB), mem),
 		or(BETWEEN(mem, seq(seq(FENCEREL(BEFORE_ATOMIC), set(atomics)), maybe(po)), mem),
 		   BETWEEN(mem, seq(seq(maybe(po), set(atomics)), FENCEREL(AFTER_ATOMIC)), mem)));
-	const struct rel acq_po = seq(set(tagged(x, R, ACQUIRE)), seq(po, set(mem)));
-	const struct rel po_rel = seq(set(mem), seq(po, set(tagged(x, W, RELEASE))));
+	const uint32_t LKR = tagged(x, R, LOCK), UL = tagged(x, W, UNLOCK);
+	const uint32_t acquires = tagged(x, R, ACQUIRE) | LKR;
+	const uint32_t releases = tagged(x, W, RELEASE) | UL;
+	const struct rel acq_po = seq(set(acquires), seq(po, set(mem)));
+	const struct rel po_rel = seq(set(mem), seq(po, set(releases)));
+	const struct rel po_unlock_lock_po =
+		seq(seq(BETWEEN(mem, po, UL), or(po, rf)), BETWEEN(LKR, po, mem));
 	const struct rel strong_fence = mb;
 	const struct rel fence = or(or(or(strong_fence, po_rel), or(acq_po, wmb)), rmb);
 
@@ -173,12 +179,13 @@ static bool allowed(const struct execution *x)
 	const struct rel overwrite = or(co, fr);
 	const struct rel to_w = or(rwdep, and(overwrite, internal));
 	const struct rel to_r = seq(data, rfi);
-	const struct rel ppo = or(or(to_r, to_w), and(fence, internal));
+	const struct rel ppo = or(or(to_r, to_w), and(or(fence, po_unlock_lock_po), internal));
 
 	/* let prop */
 	const struct rel rmw_sequence = star(seq(rf, rmw));
 	const struct rel cumul = seq(maybe(rfe), or(strong_fence, po_rel));
-	const struct rel cumul_fence = seq(or(cumul, wmb), rmw_sequence);
+	const struct rel cumul_fence = seq(or(cumul, or(wmb, po_unlock_lock_po)),
+					    rmw_sequence);
 	const struct rel prop = seq(maybe(and(overwrite, external)),
 				    seq(star(cumul_fence), maybe(rfe)));
 
