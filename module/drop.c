@@ -24,20 +24,13 @@ static struct pairs_batch batch;
 static unsigned int draining;		/* pairs seen in this pass */
 static bool soon;			/* something moved */
 
-/* Sleepers of ours look at their chan again. Only they: TCP's own wake-up would
- * also send a SIGIO that no packet has caused.
- */
-static void wake_sleepers(struct sock *sk, const struct socksplice_chan *c)
-{
-	if (c->sleepers || c->rx_sleepers)
-		wake_up_interruptible_all(sk_sleep(sk));
-}
-
 void socksplice_drop_close(struct sock *sk, struct socksplice_chan *c)
 {
 	smp_mb__before_atomic();	/* after the last append */
 	set_bit(CHAN_TX_CLOSED, &c->flags);
-	wake_sleepers(sk, c);
+	/* Not for readers: a receive of no bytes ends with any wake-up. */
+	if (c->sleepers)
+		socksplice_tx_wake_sleepers(sk);
 }
 
 /* True once nothing more goes into the ring of @c: nobody owns its socket, so
@@ -84,7 +77,8 @@ static void end_reader(struct socksplice_chan *c, struct socksplice_chan *peer)
 		return;
 	if (socksplice_chan_is_done(sk, c, peer)) {
 		socksplice_chan_detach(sk);
-		wake_sleepers(sk, c);
+		if (c->sleepers || c->rx_sleepers)
+			socksplice_tx_wake_sleepers(sk);
 		soon = true;
 	} else if (alone) {
 		tell_of_arrivals(sk, c);

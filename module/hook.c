@@ -110,7 +110,8 @@ static bool may_restart(const struct sock *sk)
 	file = fget((unsigned int)args[0]);
 	if (!file)
 		return false;
-	same = file == READ_ONCE(sk->sk_socket)->file;
+	/* Blocking it was not entered otherwise; of the call that is again the flags count. */
+	same = file == READ_ONCE(sk->sk_socket)->file && !(file->f_flags & O_NONBLOCK);
 	fput(file);
 	return same;
 }
@@ -134,10 +135,18 @@ ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
 			     unsigned int flags)
 {
 	ssize_t ret = 0;
+	bool held;
 
 	if (!(sock->file->f_flags & O_NONBLOCK))	/* may sleep for data */
 		ret = socksplice_hook_restart(sock->sk);
-	return ret ? ret : socksplice_hook_orig(sock, ppos, pipe, len, flags);
+	if (ret)
+		return ret;
+	/* Asleep there it keeps the module: rmmod is refused, and does not wait for it. */
+	held = try_module_get(THIS_MODULE);
+	ret = socksplice_hook_orig(sock, ppos, pipe, len, flags);
+	if (held)
+		module_put(THIS_MODULE);
+	return ret;
 }
 
 #if defined(CONFIG_DYNAMIC_FTRACE) && defined(CONFIG_HAVE_DYNAMIC_FTRACE_WITH_ARGS)

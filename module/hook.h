@@ -30,8 +30,8 @@ void socksplice_hook_exit(void);
  */
 int socksplice_hook_status(void);
 
-/* The kernel's own tcp_splice_read(). A task that sleeps in it has a frame of
- * ours below and so delays an unload: see socksplice_hook_pass().
+/* The kernel's own tcp_splice_read(). A task that sleeps in it has a frame of ours below
+ * and has to hold the module: see socksplice_hook_pass().
  */
 ssize_t socksplice_hook_orig(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
@@ -39,7 +39,8 @@ ssize_t socksplice_hook_orig(struct socket *sock, loff_t *ppos,
 
 /* Has the current system call, which reads from @sk and has moved nothing yet,
  * entered again: the error that it must return for that. 0 where it cannot be:
- * not a system call of the task's own, or not a simple one; and where it need not be, as
+ * not a system call of the task's own, not a simple one, or of a descriptor that was closed or
+ * made non-blocking meanwhile; and where it need not be, as
  * TCP's function would not sleep: a signal is pending.
  */
 int socksplice_hook_restart(const struct sock *sk);

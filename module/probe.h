@@ -19,7 +19,7 @@
 
 #include <net/tcp.h>
 
-/* Seconds. Above five times the least, probes come less often. */
+/* Seconds. Above five, probes come less often than once a second. */
 #define SOCKSPLICE_PATH_TIMEOUT_MIN	3
 #define SOCKSPLICE_PATH_TIMEOUT_MAX	300
 extern unsigned int socksplice_path_timeout;

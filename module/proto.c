@@ -209,11 +209,9 @@ static int proto_unpair(struct sock *sk)
 		release_sock(sk);
 		/* The peer follows when it has read what we sent it. */
 		socksplice_drop_chan(c, "setsockopt");
-		/* Readers that sleep in our recvmsg go on in TCP's. No SIGIO: no packet
-		 * has come.
-		 */
+		/* Readers that sleep in our recvmsg go on in TCP's. */
 		if (!err)
-			wake_up_interruptible_all(sk_sleep(sk));
+			socksplice_tx_wake_sleepers(sk);
 	}
 	socksplice_chan_put(c, peer);
 	return err;

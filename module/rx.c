@@ -34,6 +34,18 @@
 #include "rx_look.h"
 #include "stats.h"
 
+/* A reader's call, and its turn. */
+struct rx_turn {
+	struct socksplice_chan *c, *peer;	/* held, with the turn */
+	long timeo;		/* what is left of it */
+	int disconnects;	/* of the socket, when the call began */
+	bool slept;
+	bool inq_control;	/* as on TCP, whether TCP_INQ was on then */
+	bool told;		/* TCP has put a TCP_CM_INQ, for a part of the call */
+	void *control;		/* where the control messages begin */
+	size_t controllen;
+};
+
 static bool at_urgent_mark(const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -239,8 +251,8 @@ struct socksplice_chan *socksplice_rx_turn_wait(struct sock *sk)
 	return c;
 }
 
-void socksplice_rx_turn_take(struct sock *sk, struct socksplice_chan *c,
-			     struct rx_turn *turn)
+/* Unless this reader has it. Drops the lock. */
+static void turn_take(struct sock *sk, struct socksplice_chan *c, struct rx_turn *turn)
 {
 	if (turn->c)
 		return;
@@ -256,7 +268,7 @@ void socksplice_rx_turn_take(struct sock *sk, struct socksplice_chan *c,
 	c->rx_between = true;
 }
 
-void socksplice_rx_turn_end(struct rx_turn *turn)
+static void turn_end(struct rx_turn *turn)
 {
 	if (!turn->c)
 		return;
@@ -280,7 +292,7 @@ static ssize_t take_tcp(struct sock *sk, struct socksplice_chan *c, struct rx_tu
 	ssize_t n;
 	u32 cap;
 
-	socksplice_rx_turn_take(sk, c, turn);
+	turn_take(sk, c, turn);
 	if (rx_chan(sk) != c)
 		return -EAGAIN;
 	rx_look(sk, c, &l);
@@ -383,19 +395,20 @@ static u32 rx_front(const struct sock *sk, const struct socksplice_chan *c)
 	return tcp_sk(sk)->copied_seq + READ_ONCE(socksplice_chan_peer(c)->ring.tail);
 }
 
-/* TCP has something to say, by itself. */
-static bool tcp_has_news(const struct sock *sk)
+/* TCP has something to say other than what it had received at @seen. */
+static bool tcp_has_news(const struct sock *sk, u32 seen)
 {
-	return !skb_queue_empty(&sk->sk_receive_queue) || sk->sk_err || sock_flag(sk, SOCK_DONE) ||
+	return tcp_sk(sk)->rcv_nxt != seen || sk->sk_err || sock_flag(sk, SOCK_DONE) ||
 	       (sk->sk_shutdown & RCV_SHUTDOWN) || sk->sk_state == TCP_CLOSE;
 }
 
-/* Whether TCP would sleep no longer. A receive of no bytes says 0 then, whatever ended its
- * sleep.
+/* Whether a receive of no bytes, which is un-paired, would have ended on TCP: it says 0 once
+ * it has slept, whatever has woken it.
  */
-static bool is_over(const struct sock *sk, long timeo)
+static bool is_over(const struct sock *sk, const struct rx_turn *turn, size_t len, u32 seen)
 {
-	return !timeo || signal_pending(current) || tcp_has_news(sk);
+	return !len && turn->slept &&
+	       (!turn->timeo || signal_pending(current) || tcp_has_news(sk, seen));
 }
 
 static bool stop_short(const struct sock *sk, long timeo)
@@ -416,7 +429,6 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 	struct socksplice_chan *c = socksplice_rx_turn_wait(sk);
 	const int target = sock_rcvlowat(sk, flags & MSG_WAITALL, len);
 	const u32 peek_from = max(sk_peek_offset(sk, flags), 0);
-	const int disconnects = sk->sk_disconnects;
 	u32 peek_pos = peek_from, front;
 	ssize_t copied = 0, n;
 	bool asleep = false;
@@ -424,6 +436,7 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 
 	if (!c)
 		return -ENOTSUPP;
+	turn->disconnects = sk->sk_disconnects;
 	front = rx_front(sk, c);
 	/* Not while another has his turn: a thread that slept in TCP's functions may
 	 * have read what he counted on since, and past a ring that opened now his
@@ -453,7 +466,7 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 			c->rx_partial += partial;
 			n = take_tcp(sk, c, turn, msg, len - copied, flags, copied);
 			/* What was read before the disconnect counts. */
-			if (sk->sk_disconnects != disconnects) {
+			if (sk->sk_disconnects != turn->disconnects) {
 				copied += max_t(ssize_t, n, 0);
 				return copied ? copied : -EPIPE;
 			}
@@ -474,8 +487,8 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 			 * between. While we have the lock no more of those arrive.
 			 */
 			c->rx_partial += partial;
-			socksplice_rx_turn_take(sk, c, turn);
-			if (sk->sk_disconnects != disconnects)
+			turn_take(sk, c, turn);
+			if (sk->sk_disconnects != turn->disconnects)
 				return copied ? copied : -EPIPE;
 			c->rx_partial -= partial;
 			c = rx_chan(sk);
@@ -506,19 +519,21 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 			if (n <= 0)
 				return n;
 		}
-		socksplice_rx_turn_end(turn);
+		turn_end(turn);
 		c->rx_partial += partial;
 		asleep = !copied && !rx_look_total(&l) && READ_ONCE(sk->sk_rcvlowat) > 1;
 		n = socksplice_rx_wait(sk, c, &turn->timeo,
 				       asleep ? SOCKSPLICE_RX_MARK : rx_look_total(&l));
+		turn->slept = true;
 		if (n < 0)
 			return copied ? copied : n;
 		asleep = asleep && turn->timeo && !signal_pending(current);
 		c = socksplice_rx_turn_wait(sk);
-		if (sk->sk_disconnects != disconnects)
+		if (sk->sk_disconnects != turn->disconnects)
 			return copied ? copied : -EPIPE;
 		if (!c)
-			return copied || (!len && is_over(sk, turn->timeo)) ? copied : -ENOTSUPP;
+			return copied || is_over(sk, turn, len, tcp_sk(sk)->copied_seq) ?
+			       copied : -ENOTSUPP;
 		c->rx_partial -= partial;	/* which kept it attached */
 		/* Another reader has taken what was peeked at: from the beginning again, as
 		 * TCP, to which such a program is a bug.
@@ -528,7 +543,8 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 			if (!copied)
 				front = rx_front(sk, c);
 		}
-	} while (copied < len);
+		/* A receive of no bytes ends here, but not by a wake-up that TCP has not. */
+	} while (copied < len || (asleep && !socksplice_rx_has_more(sk, c, SOCKSPLICE_RX_MARK)));
 	return copied;
 }
 
@@ -590,55 +606,96 @@ static int enter_again(const struct sock *sk)
 }
 
 /* Until TCP has something to say, for what is left of the time-out. Returns 0 if TCP is
- * to be called, 1 if the call has ended as one of no bytes does, or what a call that read
- * nothing returns. Similar to the loop of tcp_splice_read(). Looks now and then whether
- * the module is wanted.
+ * to be called, 1 if a receive of no bytes is over, or what a call that read nothing
+ * returns. Similar to the loop of tcp_splice_read(). Looks now and then whether the module
+ * is wanted.
  */
-static int wait_unpaired(struct sock *sk, size_t len, long timeo)
+static int wait_unpaired(struct sock *sk, struct rx_turn *turn, size_t len, u32 seen)
 {
-	int ret = 0;
-
-	lock_sock(sk);
-	while (!is_over(sk, timeo)) {
-		const long slice = min_t(long, timeo, HZ);
+	sock_owned_by_me(sk);
+	if (sk->sk_disconnects != turn->disconnects)
+		return -EPIPE;
+	for (;;) {
+		const long slice = min_t(long, turn->timeo, HZ);
 		long left = slice;
+		int ret = 0;
 
-		if (!READ_ONCE(socksplice_pairing)) {
+		if (is_over(sk, turn, len, seen))
+			return 1;
+		if (tcp_has_news(sk, seen))
+			return 0;
+		if (!turn->timeo)
+			return -EAGAIN;
+		if (signal_pending(current))
+			return sock_intr_errno(turn->timeo);
+		if (!READ_ONCE(socksplice_pairing))
 			ret = enter_again(sk);
-			goto out;
-		}
-		ret = min(sk_wait_data(sk, &left, NULL), 0);
+		if (!ret)
+			ret = min(sk_wait_data(sk, &left, skb_peek_tail(&sk->sk_receive_queue)), 0);
 		if (ret)
-			goto out;
-		timeo -= slice - left;
+			return ret;
+		turn->slept = true;
+		if (turn->timeo != MAX_SCHEDULE_TIMEOUT)
+			turn->timeo -= slice - left;
 	}
-	if (!len)
-		ret = 1;
-	else if (!tcp_has_news(sk))
-		ret = timeo ? sock_intr_errno(timeo) : -EAGAIN;
-out:
-	release_sock(sk);
-	return ret;
 }
 
-/* TCP's own, for a socket that stopped being ours while the call slept, with @timeo
- * left. Asleep there it would hold the module for as long as the peer is silent. So a
- * call that could is entered again instead and finds TCP's function; unless it has a
- * time-out, which would begin anew, and nobody asks for the module.
+/* TCP's own, for what is left of the call's time-out, which would begin anew there. What
+ * has come may be gone again, or not be for this reader. One that wants more than a byte
+ * waits for the rest of it in TCP's, all the same.
+ */
+static int recvmsg_in_time(struct sock *sk, struct msghdr *msg, size_t len,
+			   int flags COMPAT_ADDR_LEN_PARAM, struct rx_turn *turn)
+{
+	const bool any = sock_rcvlowat(sk, flags & MSG_WAITALL, len) == 1;
+	int ret, inq;
+	u32 seen;
+
+	lock_sock(sk);
+	seen = tcp_sk(sk)->copied_seq;
+	for (;;) {
+		ret = wait_unpaired(sk, turn, len, seen);
+		seen = tcp_sk(sk)->rcv_nxt;
+		inq = tcp_inq(sk);
+		release_sock(sk);
+		if (ret)
+			break;
+		ret = tcp_prot.recvmsg(sk, msg, len,
+				       any ? flags | MSG_DONTWAIT : flags COMPAT_ADDR_LEN_ARG);
+		if (!any || ret != -EAGAIN)
+			return ret;
+		lock_sock(sk);
+	}
+	if (ret < 0)
+		return ret;
+	if (turn->inq_control || msg->msg_get_inq)
+		put_inq(sk, msg, inq, turn->inq_control);
+	return 0;
+}
+
+/* TCP's own, for a socket that stopped being ours while the call slept. Asleep there it
+ * would hold the module for as long as the peer is silent. So a call that could is
+ * entered again instead and finds TCP's function; unless there is a time-out, and
+ * nobody asks for the module.
  */
 static int recvmsg_pass(struct sock *sk, struct msghdr *msg, size_t len,
-			int flags COMPAT_ADDR_LEN_PARAM, long timeo)
+			int flags COMPAT_ADDR_LEN_PARAM, struct rx_turn *turn)
 {
 	bool held = try_module_get(THIS_MODULE);
 	int ret = 0;
 
-	if (!timeo)
+	if (held && turn->timeo && (turn->timeo != MAX_SCHEDULE_TIMEOUT ||
+				    READ_ONCE(sk->sk_rcvtimeo) != MAX_SCHEDULE_TIMEOUT)) {
+		ret = recvmsg_in_time(sk, msg, len, flags COMPAT_ADDR_LEN_ARG, turn);
+		goto out;
+	}
+	if (!turn->timeo)
 		flags |= MSG_DONTWAIT;
-	else if (held && timeo != MAX_SCHEDULE_TIMEOUT)
-		ret = wait_unpaired(sk, len, timeo);
 	else
 		ret = enter_again(sk);
-	ret = ret ? min(ret, 0) : tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+	if (!ret)
+		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+out:
 	if (held)
 		module_put(THIS_MODULE);
 	return ret;
@@ -652,7 +709,6 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 		.controllen = msg->msg_controllen,
 	};
 	struct socksplice_chan *c;
-	bool inq_control = false;
 	ssize_t ret = -ENOTSUPP;
 	int inq = -1;
 
@@ -664,14 +720,14 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 
 	lock_sock(sk);
 	turn.timeo = sock_rcvtimeo(sk, flags & MSG_DONTWAIT);
+	turn.disconnects = sk->sk_disconnects;
+	turn.inq_control = tcp_sk(sk)->recvmsg_inq;
 	c = rx_chan(sk);
 	if (c && !tcp_sk(sk)->repair) {
-		/* As on TCP, what was asked for when the call began. */
-		inq_control = tcp_sk(sk)->recvmsg_inq;
 		ret = rx_locked(sk, &turn, msg, len, flags);
-		socksplice_rx_turn_end(&turn);
+		turn_end(&turn);
 		c = rx_chan(sk);
-		if (ret >= 0 && (inq_control || msg->msg_get_inq))
+		if (ret >= 0 && (turn.inq_control || msg->msg_get_inq))
 			inq = c ? socksplice_rx_available(sk, c) : tcp_inq(sk);
 		if (turn.told && !(msg->msg_flags & MSG_CTRUNC))
 			unput_inq(msg, &turn);
@@ -682,9 +738,9 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	}
 	release_sock(sk);
 	if (inq >= 0)
-		put_inq(sk, msg, inq, inq_control);
+		put_inq(sk, msg, inq, turn.inq_control);
 	if (ret == -ENOTSUPP)
-		ret = recvmsg_pass(sk, msg, len, flags COMPAT_ADDR_LEN_ARG, turn.timeo);
+		ret = recvmsg_pass(sk, msg, len, flags COMPAT_ADDR_LEN_ARG, &turn);
 leave:
 	socksplice_leave();
 	return ret;

@@ -93,23 +93,8 @@ void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c);
 /* Takes @n bytes off the ring and wakes a writer that waits for them. */
 void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n);
 
-/* A reader's turn, see rx.c; all with the socket locked.
- * _wait	until nobody has one; returns rx_chan() then
- * _take	unless this reader has it; drops the lock
- * _end		if there is one
- */
-struct rx_turn {
-	struct socksplice_chan *c, *peer;	/* held */
-	long timeo;		/* what is left of the call's; rx.c */
-	void *control;		/* where the call's control messages begin; rx.c */
-	size_t controllen;
-	bool told;		/* and that TCP put a TCP_CM_INQ there; rx.c */
-};
-
+/* Until no reader has a turn, see rx.c; returns rx_chan() then. May drop the lock. */
 struct socksplice_chan *socksplice_rx_turn_wait(struct sock *sk);
-void socksplice_rx_turn_take(struct sock *sk, struct socksplice_chan *c,
-			     struct rx_turn *turn);
-void socksplice_rx_turn_end(struct rx_turn *turn);
 
 /* Instead of a number of bytes: what TCP wakes a reader for, which is as many as SO_RCVLOWAT
  * says, or fewer where there is no room for more (tcp_epollin_ready()).

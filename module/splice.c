@@ -59,29 +59,36 @@ static ssize_t ring_to_pipe(struct sock *sk, struct socksplice_chan *c,
 	return n;
 }
 
-/* As take_tcp() in rx.c, but -ENODATA asks for another look. */
-static ssize_t tcp_to_pipe(struct socket *sock, struct socksplice_chan *c,
-			   struct rx_turn *turn, loff_t *ppos,
+struct to_pipe {
+	struct sock *sk;
+	struct pipe_inode_info *pipe;
+	unsigned int flags;
+};
+
+static int tcp_actor(read_descriptor_t *desc, struct sk_buff *skb, unsigned int offset, size_t len)
+{
+	const struct to_pipe *to = desc->arg.data;
+	int n = skb_splice_bits(skb, to->sk, offset, to->pipe, min(len, desc->count), to->flags);
+
+	if (n > 0)
+		desc->count -= n;
+	return n;
+}
+
+/* What tcp_splice_read() does between two looks, but no more than @len, and with the lock
+ * held: it would sleep if another thread, in TCP's own functions, came first. Unlike
+ * recv(2) it never goes past the urgent mark: 0.
+ */
+static ssize_t tcp_to_pipe(struct sock *sk, struct socksplice_chan *c,
 			   struct pipe_inode_info *pipe, size_t len, unsigned int flags)
 {
-	struct sock *sk = sock->sk;
-	struct rx_look l;
-	ssize_t n;
+	struct socksplice_chan *peer = socksplice_chan_peer(c);
+	struct to_pipe to = { sk, pipe, flags };
+	read_descriptor_t desc = { .arg.data = &to, .count = len };
+	int n = tcp_read_sock(sk, &desc, tcp_actor);
 
-	socksplice_rx_turn_take(sk, c, turn);
-	if (rx_chan(sk) != c)
-		return -ENODATA;
-	rx_look(sk, c, &l);
-	if (!l.tcp)
-		return -ENODATA;
-	release_sock(sk);
-	/* There is something in TCP's queue, so this does not sleep; nor, unlike recv(2),
-	 * does it ever go past the urgent mark.
-	 */
-	n = socksplice_hook_orig(sock, ppos, pipe, min_t(size_t, len, l.tcp), flags);
-	lock_sock(sk);
 	if (n > 0)
-		WRITE_ONCE(turn->peer->tcp_taken, turn->peer->tcp_taken + n);
+		WRITE_ONCE(peer->tcp_taken, peer->tcp_taken + n);
 	return n;
 }
 
@@ -91,7 +98,6 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 {
 	struct sock *sk = sock->sk;
 	struct socksplice_chan *c;
-	struct rx_turn turn = {};
 	ssize_t spliced = 0, n = 0;
 	struct rx_look l;
 	bool asleep = false;
@@ -117,28 +123,7 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 		else
 			asleep = false;
 		if (l.tcp) {
-			n = tcp_to_pipe(sock, c, &turn, ppos, pipe, len, flags);
-			c = rx_chan(sk);
-			/* What was moved before the disconnect counts. */
-			if (sk->sk_disconnects != disconnects) {
-				if (n > 0)
-					spliced += n;
-				n = -EPIPE;
-				break;
-			}
-			if (n == -ENODATA) {
-				n = 0;
-				continue;
-			}
-		} else if (l.ring && l.after && l.ring < len && !turn.c) {
-			/* As rx_locked(). */
-			socksplice_rx_turn_take(sk, c, &turn);
-			c = rx_chan(sk);
-			if (sk->sk_disconnects != disconnects) {
-				n = -EPIPE;
-				break;
-			}
-			continue;
+			n = tcp_to_pipe(sk, c, pipe, min_t(size_t, len, l.tcp), flags);
 		} else if (l.ring) {
 			n = ring_to_pipe(sk, c, pipe, len);
 		} else {
@@ -147,7 +132,6 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 			n = socksplice_rx_end(sk, timeo);
 			if (n <= 0)
 				break;
-			socksplice_rx_turn_end(&turn);
 			n = socksplice_rx_wait(sk, c, &timeo, SOCKSPLICE_RX_MARK);
 			if (n < 0)
 				break;
@@ -171,7 +155,6 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 		if (!timeo && !l.ring)
 			break;
 	}
-	socksplice_rx_turn_end(&turn);
 	release_sock(sk);
 
 	if (spliced)

@@ -38,7 +38,7 @@
 #include "stats.h"
 #include "tx.h"
 
-/* How long a blocking writer waits for a reader that takes nothing before it
+/* How long a blocking writer waits for a reader that takes next to nothing before it
  * goes on over TCP, whose buffers hold more than the ring.
  */
 #define SPILL_WAIT	max(HZ / 100, 2)
@@ -69,21 +69,21 @@ static bool is_below_mark(const struct sock *psk, const struct socksplice_chan *
 	return socksplice_rx_available(psk, peer) < READ_ONCE(psk->sk_rcvlowat);
 }
 
-/* Who sleeps in recv(2) looks for itself, and may have taken some. Polls are not for EPOLLMSG,
- * and would take a wake-up of another kind for an edge.
- */
-static void wake_sleepers(struct sock *psk)
+void socksplice_tx_wake_sleepers(struct sock *sk)
 {
-	struct socket_wq *wq = rcu_dereference(psk->sk_wq);
+	struct socket_wq *wq;
 
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
 	if (skwq_has_sleeper(wq))
 		wake_up_interruptible_sync_poll(&wq->wait, EPOLLMSG);
+	rcu_read_unlock();
 }
 
 void socksplice_tx_wake(struct sock *psk, struct socksplice_chan *peer)
 {
-	if (is_below_mark(psk, peer))
-		wake_sleepers(psk);
+	if (is_below_mark(psk, peer))	/* who sleeps in recv(2) may have taken some */
+		socksplice_tx_wake_sleepers(psk);
 	else
 		peer->data_ready(psk);
 }
@@ -310,7 +310,7 @@ static void tx_wait_turn(struct sock *sk)
 		peer = socksplice_chan_hold(c);
 		/* While this is not zero, nobody sets tx_between. */
 		WRITE_ONCE(c->tx_turns, c->tx_turns + 1);
-		wake_up_interruptible_all(sk_sleep(sk));
+		socksplice_tx_wake_sleepers(sk);
 		release_sock(sk);
 		wait_var_event(&c->tx_between, !READ_ONCE(c->tx_between));
 		lock_sock(sk);

@@ -22,4 +22,9 @@ void socksplice_tx_wake(struct sock *psk, struct socksplice_chan *peer);
 /* The same at the other end, or wakes the mover if that is the source of a splice. */
 void socksplice_tx_wake_reader(struct socksplice_chan *peer);
 
+/* Wakes who sleeps in a call at @sk, which looks for itself. No SIGIO, and no poll: those do
+ * not ask for EPOLLMSG, and would take a wake-up of another kind for an edge. Any context.
+ */
+void socksplice_tx_wake_sleepers(struct sock *sk);
+
 #endif /* SOCKSPLICE_TX_H */

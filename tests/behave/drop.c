@@ -48,6 +48,23 @@ static void wait_until_gone(struct conn *k)
 		usleep(1000);
 }
 
+/* Until what b sends goes by TCP. */
+static void wait_until_closed(struct conn *k)
+{
+	struct pair_info before, now;
+	char b;
+
+	where("waiting until the ring of b is closed");
+	if (!env.paired || pairs_find(k->cookie[0], k->cookie[1], &before))
+		return;
+	do {
+		MUST(send(k->b, "x", 1, 0));
+		MUST(recv(k->a, &b, 1, 0));
+		if (pairs_find(k->cookie[0], k->cookie[1], &now))
+			fail("the pair is gone while its reader sleeps");
+	} while (now.tx_tcp[0] == before.tx_tcp[0] && now.tx_tcp[1] == before.tx_tcp[1]);
+}
+
 static bool is_pair(struct conn *k)
 {
 	struct pair_info info;
@@ -115,20 +132,92 @@ static void asleep_with_a_time_out(void)
 	end(&k);
 }
 
-/* A receive of no bytes says 0 once it has slept. */
-static void asleep_for_nothing(void)
+/* What comes is not for this reader: his time goes on. */
+static void asleep_with_a_time_out_and_an_urgent_byte(void)
 {
-	const struct timeval two = { .tv_sec = 2 }, none = { };
+	const struct timeval four = { .tv_sec = 4 };
+	long began;
 	struct conn k;
 	struct call c;
 	char b[16];
 
 	start(&k);
+	MUST(setsockopt(k.b, SOL_SOCKET, SO_RCVTIMEO, &four, sizeof(four)));
+	began = ms_now();
+	CALL_RECV(&c, k.b, b, 16, 0);
+	call_blocked(&c);
+	drop_and_wait(&k);
+	usleep(3000000);
+	SAY(send(k.a, "!", 1, MSG_OOB));
+	SAY(call_end(&c));
+	say("in time %d", ms_now() - began < 6500);	/* not 7000 */
+	recv(k.b, b, 16, MSG_OOB);	/* there if it came after the end of the time */
+	both_ways(&k);
+	end(&k);
+}
+
+/* What is set while a call sleeps is for the next one. */
+static void asleep_then_nonblock(void)
+{
+	struct conn k;
+	struct call c;
+	char b[16];
+
+	start(&k);
+	CALL_RECV(&c, k.b, b, 16, 0);
+	call_blocked(&c);
+	MUST(fcntl(k.b, F_SETFL, O_NONBLOCK));
+	drop_and_wait(&k);
+	call_blocked(&c);
+	SAY(send(k.a, "abc", 3, 0));
+	SAY_BUF(call_end(&c), b);
+	SAY(recv(k.b, b, 16, 0));
+	MUST(fcntl(k.b, F_SETFL, 0));
+	both_ways(&k);
+	end(&k);
+}
+
+static void asleep_then_a_time_out(void)
+{
+	const struct timeval shortly = { .tv_usec = 100000 }, none = { };
+	struct conn k;
+	struct call c;
+	char b[16];
+
+	start(&k);
+	CALL_RECV(&c, k.b, b, 16, 0);
+	call_blocked(&c);
+	MUST(setsockopt(k.b, SOL_SOCKET, SO_RCVTIMEO, &shortly, sizeof(shortly)));
+	drop_and_wait(&k);
+	usleep(400000);
+	call_blocked(&c);
+	SAY(send(k.a, "abc", 3, 0));
+	SAY_BUF(call_end(&c), b);
+	MUST(setsockopt(k.b, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none)));
+	both_ways(&k);
+	end(&k);
+}
+
+/* A receive of no bytes says 0 once it has slept. */
+static void asleep_for_nothing(void)
+{
+	const struct timeval two = { .tv_sec = 2 }, none = { };
+	char control[64];
+	struct msghdr m = { .msg_control = control, .msg_controllen = sizeof(control) };
+	struct cmsghdr *h;
+	struct conn k;
+	struct call c;
+	int on = 1;
+
+	start(&k);
 	MUST(setsockopt(k.b, SOL_SOCKET, SO_RCVTIMEO, &two, sizeof(two)));
-	CALL_RECV(&c, k.b, b, 0, 0);
+	MUST(setsockopt(k.b, IPPROTO_TCP, TCP_INQ, &on, sizeof(on)));
+	call_start(&c, SYS_recvmsg, (long)k.b, (long)&m, 0L, 0L, 0L, 0L);
 	call_blocked(&c);
 	drop_and_wait(&k);
 	SAY(call_end(&c));
+	h = CMSG_FIRSTHDR(&m);
+	say("unread %d", h && h->cmsg_type == TCP_CM_INQ ? *(int *)CMSG_DATA(h) : -1);
 	MUST(setsockopt(k.b, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none)));
 	both_ways(&k);
 	end(&k);
@@ -149,6 +238,28 @@ static void asleep_for_nothing_then_a_byte(void)
 	SAY(call_end(&c));
 	SAY_BUF(recv(k.b, b, 16, 0), b);
 	both_ways(&k);
+	end(&k);
+}
+
+/* Nor does it end when a ring closes. */
+static void asleep_for_nothing_below_the_mark(void)
+{
+	struct conn k;
+	struct call c;
+	int two = 2;
+	char b[16];
+
+	start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &two, sizeof(two)));
+	CALL_RECV(&c, k.b, b, 0, 0);
+	call_blocked(&c);
+	drop(&k);
+	wait_until_closed(&k);
+	call_blocked(&c);
+	SAY(send(k.a, "ab", 2, 0));
+	SAY(call_end(&c));
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	wait_until_gone(&k);
 	end(&k);
 }
 
@@ -255,6 +366,29 @@ static void epoll_edge(void)
 	SAY(send(k.a, "def", 3, 0));
 	SAY(epoll_wait(ep, &got, 1, -1));
 	SAY_BUF(recv(k.b, b, 16, 0), b);
+	end(&k);
+	close(ep);
+}
+
+/* Nor where the reader is woken to leave. */
+static void epoll_edge_beside_a_reader(void)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLET }, got;
+	int ep = MUST(epoll_create1(0));
+	struct conn k;
+	struct call c;
+	char b[16];
+
+	start(&k);
+	MUST(epoll_ctl(ep, EPOLL_CTL_ADD, k.b, &ev));
+	SAY(epoll_wait(ep, &got, 1, -1));
+	CALL_RECV(&c, k.b, b, 16, 0);
+	call_blocked(&c);
+	drop_and_wait(&k);
+	call_blocked(&c);
+	SAY(epoll_wait(ep, &got, 1, 0));
+	SAY(send(k.a, "abc", 3, 0));
+	SAY_BUF(call_end(&c), b);
 	end(&k);
 	close(ep);
 }
@@ -410,10 +544,13 @@ static void full_duplex(void)
 
 const struct bcase drop_cases[] = {
 	CASE(idle), CASE(asleep_in_recv), CASE_ONCE(asleep_with_a_time_out),
+	CASE_ONCE(asleep_with_a_time_out_and_an_urgent_byte),
+	CASE(asleep_then_nonblock), CASE(asleep_then_a_time_out),
 	CASE_ONCE(asleep_for_nothing), CASE(asleep_for_nothing_then_a_byte),
+	CASE(asleep_for_nothing_below_the_mark),
 	CASE(asleep_in_waitall),
 	CASE(asleep_with_low_water_mark), CASE(asleep_in_poll), CASE(asleep_in_epoll),
-	CASE(epoll_edge),
+	CASE(epoll_edge), CASE(epoll_edge_beside_a_reader),
 	CASE_ONCE(no_signal), CASE(writer_asleep), CASE(unread), CASE(unread_then_closed),
 	CASE(writer_closed), CASE(twice), CASE_ONCE(slot_is_free), CASE_ONCE(full_duplex),
 	{ }

@@ -8,6 +8,7 @@
 #include <linux/bpf.h>
 #include <linux/filter.h>
 #include <linux/kcm.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 
 #define UNPAIR "a paired socket is not handed over"
@@ -168,6 +169,24 @@ static void unknown_ulp(void)
 	       EBUSY, UNPAIR);
 	traffic(&k);
 	conn_end(&k);
+}
+
+/* Un-pairing is none. */
+static void unknown_ulp_and_an_edge(void)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLET }, got;
+	int ep = MUST(epoll_create1(0));
+	struct conn k;
+
+	conn_start(&k);
+	MUST(epoll_ctl(ep, EPOLL_CTL_ADD, k.a, &ev));
+	SAY(epoll_wait(ep, &got, 1, -1));
+	SAY_OR(setsockopt(k.a, IPPROTO_TCP, TCP_ULP, "nosuch", 6) < 0 && errno == ENOENT ? 0 : -1,
+	       EBUSY, UNPAIR);
+	SAY(epoll_wait(ep, &got, 1, 0));
+	traffic(&k);
+	conn_end(&k);
+	close(ep);
 }
 
 static void repair_asked(void)
@@ -425,6 +444,7 @@ const struct bcase later_cases[] = {
 	CASE_PAIR(kcm_attached_unread),
 	CASE_ANY(ktls_asked, "the socket may stay paired or not"),
 	CASE_ANY(unknown_ulp, "the socket may stay paired or not"),
+	CASE_ANY(unknown_ulp_and_an_edge, "the socket may stay paired or not"),
 	CASE_ANY(repair_asked, "the socket may stay paired or not"),
 	CASE_ANY(sockmap_asked, "the socket may stay paired or not"),
 	CASE_ANY(kcm_attached, "a consumer in the kernel gets its bytes by TCP"),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""sleeper.py: a reader that is asleep in recv(2) until somebody writes a line to stdin.
+"""sleeper.py [splice]: a reader that is asleep in recv(2) until somebody writes a line to stdin.
+With "splice" in splice(2), of a descriptor that is closed meanwhile.
 
 Prints "asleep" once it is, and "woken" when it got the byte that was sent then.
 """
@@ -8,7 +9,7 @@ import socket
 import sys
 import threading
 
-RECVFROM = "45"  # the number of recv(2)'s system call
+RECVFROM, SPLICE = "45", "275"  # numbers of system calls
 
 listener = socket.create_server(("127.0.0.1", 0))
 client = socket.create_connection(listener.getsockname())
@@ -17,13 +18,28 @@ for a, b in ((client, connection), (connection, client)) * 10:
     a.sendall(b"hello")
     b.recv(5, socket.MSG_WAITALL)
 
+splices = sys.argv[1:] == ["splice"]
+source = os.dup(connection.fileno())
+out, into = os.pipe()
 got = []
-reader = threading.Thread(target=lambda: got.append(connection.recv(1)))
+
+
+def read():
+    if splices:
+        os.splice(source, into, 1)
+        got.append(os.read(out, 1))
+    else:
+        got.append(connection.recv(1))
+
+
+reader = threading.Thread(target=read)
 reader.start()
 while True:
     with open(f"/proc/{os.getpid()}/task/{reader.native_id}/syscall") as file:
-        if file.read().split()[0] == RECVFROM:
+        if file.read().split()[0] == (SPLICE if splices else RECVFROM):
             break
+if splices:
+    os.close(source)  # cannot be entered again
 print("asleep", flush=True)
 sys.stdin.readline()
 client.sendall(b"x")
