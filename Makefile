@@ -17,7 +17,8 @@ all: deps cli module	## build the command line and the module for this machine's
 help:	## list the targets
 	@echo 'make [TARGET] [ARGS=...]'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' Makefile | expand -t 16
-	@echo '  test-LAYER    one layer of the tests: $(LAYERS)'
+	@echo '  test-LAYER    one layer of the tests: $(LAYERS);'
+	@echo '                with ARGS=--full also selftests, suites'
 
 deps:
 	@scripts/deps build
