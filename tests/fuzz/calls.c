@@ -340,3 +340,25 @@ void say_control(const struct op *op, int end, bool slept)
 		say("  control %d %d: %d", c->cmsg_level, c->cmsg_type,
 		    slept ? *(int *)CMSG_DATA(c) > 0 : *(int *)CMSG_DATA(c));
 }
+
+int through_a_socket(int fd)
+{
+	char byte = 0, control[CMSG_SPACE(sizeof(int))] = "";
+	struct iovec iov = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+			    .msg_controllen = sizeof(control) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	int pair[2], got;
+
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+	*c = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	MUST(sendmsg(pair[0], &m, 0));
+	/* It lives in the message only. */
+	close(fd);
+	MUST(recvmsg(pair[1], &m, 0));
+	memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(got));
+	close(pair[0]);
+	close(pair[1]);
+	return got;
+}

@@ -142,6 +142,7 @@ void call_recv(const struct op *op, int fd, int n, int flags, int end, struct re
 void call_recv_start(struct call *c, const struct op *op, int fd, int n, int flags, int end);
 void call_recv_end(struct call *c, const struct op *op, int n, int end, struct received *r);
 void say_control(const struct op *op, int end, bool slept);
+int through_a_socket(int fd);	/* the same file: sent, closed and received again */
 
 /* shrink.c */
 typedef bool (*fails_fn)(const struct program *p);

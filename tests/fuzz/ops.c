@@ -164,6 +164,14 @@ static void op_send_zerocopy(const struct op *op)
 	say("  completion %d %d, %d to %d", e->ee_origin, e->ee_code, e->ee_info, e->ee_data);
 }
 
+static bool dropped;	/* the pair, at some time */
+
+/* That there is enough for a mark, TCP says of a pair that goes back to it a moment later. */
+static bool is_told_late(const struct side *s)
+{
+	return dropped && s->lowat > 1;
+}
+
 /* Receiving */
 
 /* How many signals there were is the kernel's choice, whether there was one is not. */
@@ -264,6 +272,8 @@ static void op_recv(const struct op *original)
 			flags |= MSG_DONTWAIT;
 		} else {
 			op.flags = flags;
+			/* The ACK of a FIN, which is delayed, wakes, too. */
+			settle_fin(s->fd);
 			call_recv_start(&s->call, &op, s->fd, op.n, flags, op.end);
 			s->asleep = true;
 			s->waits_in = op;
@@ -371,8 +381,6 @@ static void forget_signals(void)
 	}
 }
 
-static bool dropped;	/* the pair, at some time */
-
 static void drop(void)
 {
 	struct pair_info info;
@@ -418,14 +426,19 @@ static void op_fill(const struct op *op)
 	struct timeval tv = { .tv_usec = TIMED_MS * 1000 }, none = { };
 	struct pollfd p = { .fd = s->fd, .events = POLLOUT };
 	uint64_t out = 0, in = 0;
+	ssize_t ret;
 
 	if (!make_quiet("before filling"))
 		return;
 	send_until_eagain(s->fd, &out, 64 * MIB);
 	say("  writable %d", poll(&p, 1, 0));
 	MUST(setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)));
-	fill(send_area(), KIB, out);
-	say_result(send(s->fd, send_area(), KIB, 0));
+	do {	/* an ACK that was on its way makes room */
+		fill(send_area(), KIB, out);
+		ret = send(s->fd, send_area(), KIB, 0);
+		out += ret > 0 ? ret : 0;
+	} while (ret > 0);
+	say_result(ret);
 	MUST(setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof(none)));
 	say("  read back %d", recv_pattern(peer->fd, out, &in) == (long)out);
 	say("  writable %d", poll(&p, 1, -1));
@@ -513,8 +526,7 @@ static void op_wait_ready(const struct op *op)
  */
 void interrupt(struct side *s)
 {
-	if (dropped)
-		call_blocked(&s->call);
+	call_blocked(&s->call);
 	pthread_kill(s->call.thread, SIGUSR1);
 	while (dropped && !call_returned(&s->call)) {
 		usleep(10000);
@@ -531,10 +543,12 @@ static void op_signal(const struct op *op)
 	if (!s->asleep)
 		return left_out("nobody sleeps");
 	say("  %s", restart ? "with SA_RESTART" : "without SA_RESTART");
-	if (restart)
-		pthread_kill(s->call.thread, SIGUSR2);
-	else
+	if (!restart) {
 		interrupt(s);
+	} else {
+		call_blocked(&s->call);
+		pthread_kill(s->call.thread, SIGUSR2);
+	}
 	while (__atomic_load_n(sigusrs, __ATOMIC_ACQUIRE) == before)
 		usleep(100);
 	if (s->target && restart && !s->avail)
@@ -590,7 +604,7 @@ static void op_epoll_wait(const struct op *op)
 	struct side *s = &side[op->end];
 	struct epoll_event ev = { };
 
-	if (!s->epoll || sleeps_in_recv(s))
+	if (!s->epoll || sleeps_in_recv(s) || is_told_late(s))
 		return left_out("not now");
 	/* The ACK of a FIN, which is delayed, is an edge of its own. */
 	if (s->fd >= 0)
@@ -652,8 +666,9 @@ static void op_lowat(const struct op *op)
 
 	if (s->asleep)
 		return left_out("a thread sleeps");
-	if (s->async)
+	if (s->async && !is_told_late(s))
 		say("  ready %d", signalled(SIGRTMIN + op->end));
+	settle_fin(s->fd);
 	say_result(setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &op->n, sizeof(op->n)));
 	s->lowat = op->n;
 	/* Bytes in a ring are announced at the next arrival only. */
@@ -687,8 +702,8 @@ static void op_async(const struct op *op)
 	struct side *s = &side[op->end];
 	int fl;
 
-	if (s->asleep)
-		return left_out("a thread sleeps");
+	if (s->asleep || is_told_late(s))
+		return left_out("not now");
 	if (s->async) {
 		say("  ready %d, urgent %d", signalled(SIGRTMIN + op->end), signalled(SIGURG));
 		if (op->how % 4)
@@ -781,28 +796,6 @@ static void op_disconnect(const struct op *op)
 	s->disconnected = true;
 	s->avail = 0;
 	s->urgent = false;
-}
-
-static int through_a_socket(int fd)
-{
-	char byte = 0, control[CMSG_SPACE(sizeof(int))] = "";
-	struct iovec iov = { &byte, 1 };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
-			    .msg_controllen = sizeof(control) };
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-	int pair[2], got;
-
-	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
-	*c = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
-	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-	MUST(sendmsg(pair[0], &m, 0));
-	/* It lives in the message only. */
-	close(fd);
-	MUST(recvmsg(pair[1], &m, 0));
-	memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(got));
-	close(pair[0]);
-	close(pair[1]);
-	return got;
 }
 
 static void op_dup(const struct op *op)
