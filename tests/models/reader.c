@@ -158,9 +158,9 @@ enum step reader(struct thread *t)
 				if (!t->turn && !MUTANT(NO_TURN)) {
 					S.rx_partial++;
 					S.b_lock = 0;
-					AT("socksplice_rx_turn_take: mutex_lock");
+					AT("turn_take: mutex_lock");
 					LOCK(S.rx_mutex);
-					AT("socksplice_rx_turn_take: lock_sock");
+					AT("turn_take: lock_sock");
 					LOCK(S.b_lock);
 					S.rx_partial--;
 					S.rx_between = 1;
