@@ -141,7 +141,9 @@ ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
 		ret = socksplice_hook_restart(sock->sk);
 	if (ret)
 		return ret;
-	/* Asleep there it keeps the module: rmmod is refused, and does not wait for it. */
+	/* Asleep there it keeps the module: rmmod is refused, and does not wait for it, unless
+	 * it had begun before.
+	 */
 	held = try_module_get(THIS_MODULE);
 	ret = socksplice_hook_orig(sock, ppos, pipe, len, flags);
 	if (held)

@@ -434,9 +434,9 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 	bool asleep = false;
 	struct rx_look l;
 
+	turn->disconnects = sk->sk_disconnects;
 	if (!c)
 		return -ENOTSUPP;
-	turn->disconnects = sk->sk_disconnects;
 	front = rx_front(sk, c);
 	/* Not while another has his turn: a thread that slept in TCP's functions may
 	 * have read what he counted on since, and past a ring that opened now his
@@ -664,6 +664,11 @@ static int recvmsg_in_time(struct sock *sk, struct msghdr *msg, size_t len,
 				       any ? flags | MSG_DONTWAIT : flags COMPAT_ADDR_LEN_ARG);
 		if (!any || ret != -EAGAIN)
 			return ret;
+		/* At the urgent mark TCP takes nothing then, not even the mark: what there
+		 * is behind it, as the FIN, would be news for ever.
+		 */
+		if (signal_pending(current))
+			return turn->timeo ? sock_intr_errno(turn->timeo) : ret;
 		lock_sock(sk);
 	}
 	if (ret < 0)

@@ -113,4 +113,7 @@ int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, 
 /* With nothing to read: what to return, or 1 to wait. */
 int socksplice_rx_end(struct sock *sk, long timeo);
 
+/* The same of splice(2) at the urgent mark, which does not wait: no signal counts. */
+int socksplice_rx_end_at_mark(struct sock *sk, long timeo);
+
 #endif /* SOCKSPLICE_RX_LOOK_H */

@@ -177,7 +177,7 @@ int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, 
 	return min(rc, 0);
 }
 
-int socksplice_rx_end(struct sock *sk, long timeo)
+int socksplice_rx_end_at_mark(struct sock *sk, long timeo)
 {
 	if (sock_flag(sk, SOCK_DONE))
 		return 0;
@@ -187,9 +187,12 @@ int socksplice_rx_end(struct sock *sk, long timeo)
 		return 0;
 	if (sk->sk_state == TCP_CLOSE)
 		return -ENOTCONN;
-	if (!timeo)
-		return -EAGAIN;
-	if (signal_pending(current))
-		return sock_intr_errno(timeo);
-	return 1;
+	return timeo ? 1 : -EAGAIN;
+}
+
+int socksplice_rx_end(struct sock *sk, long timeo)
+{
+	const int ret = socksplice_rx_end_at_mark(sk, timeo);
+
+	return ret > 0 && signal_pending(current) ? sock_intr_errno(timeo) : ret;
 }

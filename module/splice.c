@@ -125,7 +125,7 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 		if (l.tcp) {
 			n = tcp_to_pipe(sk, c, pipe, min_t(size_t, len, l.tcp), flags);
 			if (!n && !spliced)	/* at the mark, where TCP does not sleep */
-				n = min_t(ssize_t, socksplice_rx_end(sk, timeo), 0);
+				n = min_t(ssize_t, socksplice_rx_end_at_mark(sk, timeo), 0);
 		} else if (l.ring) {
 			n = ring_to_pipe(sk, c, pipe, len);
 		} else {

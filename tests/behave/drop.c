@@ -156,6 +156,52 @@ static void asleep_with_a_time_out_and_an_urgent_byte(void)
 	end(&k);
 }
 
+static void on_signal(int sig)
+{
+	(void)sig;
+}
+
+/* All at once: this thread is not preempted by the reader, so the byte's SIGURG is pending and
+ * the FIN is there when he looks. He reads nothing then, and has to say so.
+ */
+static void asleep_with_a_time_out_and_sigurg_and_fin(void)
+{
+	const struct sched_param first = { .sched_priority = 1 }, none = { };
+	const struct timeval minute = { .tv_sec = 60 };
+	const struct sigaction handle = { .sa_handler = on_signal };
+	struct sigaction before;
+	cpu_set_t all, one;
+	sigset_t urg;
+	struct conn k;
+	struct call c;
+	char b[16];
+
+	MUST(sched_getaffinity(0, sizeof(all), &all));
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	MUST(sched_setaffinity(0, sizeof(one), &one));
+	MUST(sigaction(SIGURG, &handle, &before));
+	start(&k);
+	MUST(setsockopt(k.b, SOL_SOCKET, SO_RCVTIMEO, &minute, sizeof(minute)));
+	MUST(fcntl(k.b, F_SETOWN, getpid()));
+	CALL_RECV(&c, k.b, b, 16, 0);
+	call_blocked(&c);
+	sigemptyset(&urg);
+	sigaddset(&urg, SIGURG);
+	pthread_sigmask(SIG_BLOCK, &urg, NULL);
+	drop_and_wait(&k);
+	MUST(sched_setscheduler(0, SCHED_FIFO, &first));
+	SAY(send(k.a, "!", 1, MSG_OOB));
+	SAY(shutdown(k.a, SHUT_WR));
+	MUST(sched_setscheduler(0, SCHED_OTHER, &none));
+	SAY(call_end(&c));
+	SAY(recv(k.b, b, 16, 0));
+	MUST(sched_setaffinity(0, sizeof(all), &all));
+	pthread_sigmask(SIG_UNBLOCK, &urg, NULL);
+	MUST(sigaction(SIGURG, &before, NULL));
+	end(&k);
+}
+
 /* What is set while a call sleeps is for the next one. */
 static void asleep_then_nonblock(void)
 {
@@ -545,6 +591,7 @@ static void full_duplex(void)
 const struct bcase drop_cases[] = {
 	CASE(idle), CASE(asleep_in_recv), CASE_ONCE(asleep_with_a_time_out),
 	CASE_ONCE(asleep_with_a_time_out_and_an_urgent_byte),
+	CASE_ONCE(asleep_with_a_time_out_and_sigurg_and_fin),
 	CASE(asleep_then_nonblock), CASE(asleep_then_a_time_out),
 	CASE_ONCE(asleep_for_nothing), CASE(asleep_for_nothing_then_a_byte),
 	CASE(asleep_for_nothing_below_the_mark),
