@@ -76,11 +76,13 @@ static bool run(const struct program *p, bool paired)
 
 static enum outcome compare(const struct program *p)
 {
-	if (!run(p, false))
+	const bool right = run(p, false);
+
+	if (verbose)
+		printf("%s", sh->text);
+	if (!right)
 		return PLAIN_WRONG;
 	memcpy(plain_text, sh->text, sizeof(plain_text));
-	if (verbose)
-		printf("%s", plain_text);
 	n_runs++;
 	if (!run(p, true))
 		return PAIRED_WRONG;

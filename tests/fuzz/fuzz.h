@@ -4,7 +4,8 @@
  *
  *	plan.c	  seed -> program: a list of operations on the two ends of one connection
  *	play.c	  plays a program on a connection and says every result
- *	ops.c	  the operations
+ *	ops.c	  the operations: sending, receiving, several threads, looking
+ *	states.c  the operations: options and states
  *	calls.c	  the system calls that send and receive, by any task
  *	shrink.c  failing program -> minimal failing program
  *	fuzz.c	  the loop, the comparison, the options
@@ -125,6 +126,25 @@ int other(int end);
 /* ops.c */
 void op_play(const struct op *op);
 void wait_end(int end);		/* joins the thread that sleeps on this end, says its result */
+void left_out(const char *why);
+void say_result(long ret);	/* or errno */
+int get_int(int fd, int level, int name);
+bool set_int(int fd, int level, int name, int v);
+bool sleeps_in_recv(const struct side *s);
+bool is_told_late(const struct side *s);	/* that there is enough for its mark */
+bool signalled(int sig);	/* since it was last asked */
+
+/* states.c */
+void op_option(const struct op *op);
+void op_lowat(const struct op *op);
+void op_peek_off(const struct op *op);
+void op_nonblock(const struct op *op);
+void op_async(const struct op *op);
+void op_odd_call(const struct op *op);
+void op_shut(const struct op *op);
+void op_close(const struct op *op);
+void op_disconnect(const struct op *op);
+void op_dup(const struct op *op);
 
 /* calls.c */
 extern int *sigpipes, *sigusrs;	/* signals that were handled by any task */

@@ -159,8 +159,12 @@ static void after_op(const char *text)
 	where("%s: waiting until all has arrived", text);
 	settle();
 	for (int i = 0; i < 2; i++) {
-		if (side[i].asleep && wait_is_over(&side[i]))
+		if (!side[i].asleep)
+			continue;
+		if (wait_is_over(&side[i]))
 			wait_end(i);
+		else	/* again, if it was woken to see nothing, before there is more to see */
+			call_blocked(&side[i].call);
 	}
 	say_rest();
 }
