@@ -91,13 +91,16 @@ void socksplice_chan_put(struct socksplice_chan *c, struct socksplice_chan *peer
 }
 
 /* The references that chan_end() took for the pins go with the last of them. */
-void socksplice_chan_unpin(const struct sock *sk, struct socksplice_chan *c)
+bool socksplice_chan_unpin(const struct sock *sk, struct socksplice_chan *c)
 {
+	const bool pinned = c->pinned;
+
 	sock_owned_by_me(sk);
-	if (!--c->pins && c->pinned) {
+	if (!--c->pins && pinned) {
 		c->pinned = false;
 		socksplice_chan_put(c, c->peer);
 	}
+	return pinned;
 }
 
 /* What the attachment held, one grace period after it ended: softirqs and
@@ -123,7 +126,8 @@ static void chan_gone_rcu(struct rcu_head *rcu)
  *      what it will ever be.
  *   c. Out of the tree, once both ends have ended.
  *   d. Tasks of this socket that wait with the lock dropped go on using both
- *      chans: from here on by references.
+ *      chans: from here on by references. Each gets one on the module, too,
+ *      while the attachment still has its own.
  *   e. The peer cannot find our socket any more; who already has may use it
  *      until the grace period ends, when all references go (chan_gone_rcu).
  */
@@ -131,6 +135,7 @@ static void chan_end(struct sock *sk, struct socksplice_chan *c)
 {
 	struct socksplice_chan *peer;
 	bool last = false;
+	int pins;
 
 	smp_mb__before_atomic();	/* after the last append */
 	set_bit(CHAN_TX_CLOSED, &c->flags);
@@ -158,6 +163,8 @@ static void chan_end(struct sock *sk, struct socksplice_chan *c)
 	if (c->pins) {
 		c->pinned = true;
 		socksplice_chan_hold(c);
+		for (pins = c->pins; pins; pins--)
+			__module_get(THIS_MODULE);
 	}
 
 	c->gone_sk = sk;

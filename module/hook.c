@@ -39,11 +39,16 @@
 #include "splice.h"
 
 /* Set by init and exit, which nothing runs beside. */
-static int hook_status = -EOPNOTSUPP;
+static int splice_status = -EOPNOTSUPP, lowat_status = -EOPNOTSUPP;
 
 int socksplice_hook_status(void)
 {
-	return hook_status;
+	return splice_status ? : lowat_status;
+}
+
+int socksplice_hook_splice_status(void)
+{
+	return splice_status;
 }
 
 #if defined(SOCKSPLICE_HOOK_BY_OPS) && !defined(CONFIG_UML)
@@ -276,24 +281,20 @@ static void uninstall(struct ftrace_ops *ops)
 
 void socksplice_hook_init(void)
 {
-	/* First, as nothing is paired yet: it sends nobody here, and can go again. */
-	hook_status = install(&lowat_ops, inet_stream_ops.set_rcvlowat, "SO_RCVLOWAT");
-	if (hook_status)
-		return;
-	hook_status = install(&hook_ops, inet_stream_ops.splice_read, "splice(2)");
-	if (hook_status)
-		uninstall(&lowat_ops);
+	lowat_status = install(&lowat_ops, inet_stream_ops.set_rcvlowat, "SO_RCVLOWAT");
+	splice_status = install(&hook_ops, inet_stream_ops.splice_read, "splice(2)");
 }
 
 void socksplice_hook_exit(void)
 {
-	if (hook_status)
-		return;
-	/* Wakes who sleeps there; nobody is sent there any more. */
-	socksplice_psock_stop();
-	uninstall(&hook_ops);
-	uninstall(&lowat_ops);
-	hook_status = -ESHUTDOWN;
+	if (!splice_status) {
+		/* Wakes who sleeps there; nobody is sent there any more. */
+		socksplice_psock_stop();
+		uninstall(&hook_ops);
+	}
+	if (!lowat_status)
+		uninstall(&lowat_ops);
+	splice_status = lowat_status = -ESHUTDOWN;
 }
 
 #elif defined(SOCKSPLICE_HOOK_BY_OPS)
@@ -346,14 +347,14 @@ void socksplice_hook_init(void)
 	kernels_splice_read = inet_stream_ops.splice_read;
 	kernels_set_rcvlowat = inet_stream_ops.set_rcvlowat;
 	ops_set(ops_splice_read, ops_set_rcvlowat);
-	hook_status = 0;
+	splice_status = lowat_status = 0;
 }
 
 void socksplice_hook_exit(void)
 {
 	socksplice_psock_stop();	/* as above */
 	ops_set(kernels_splice_read, kernels_set_rcvlowat);
-	hook_status = -ESHUTDOWN;
+	splice_status = lowat_status = -ESHUTDOWN;
 }
 
 #else

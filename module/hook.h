@@ -17,7 +17,7 @@
 struct pipe_inode_info;
 struct socket;
 
-/* Installs the hooks. Where it cannot nothing is paired, but the module loads. */
+/* Installs the hooks. Where one cannot be nothing is paired, but the module loads. */
 void socksplice_hook_init(void);
 
 /* Removes the hooks. Tasks that they sent here may still be inside:
@@ -29,6 +29,9 @@ void socksplice_hook_exit(void);
  * redirects one of the functions, -EOPNOTSUPP on a kernel without the ftrace features it needs.
  */
 int socksplice_hook_status(void);
+
+/* The same of the hook on tcp_splice_read() alone, which is all that psock.c wants. */
+int socksplice_hook_splice_status(void);
 
 /* The kernel's own tcp_splice_read(). A task that sleeps in it has a frame of ours below
  * and has to hold the module: see socksplice_hook_pass().

@@ -136,8 +136,8 @@ static int proto_ioctl(struct sock *sk, int cmd, int *karg)
 			rx_look(sk, c, &l);
 			if (cmd == SIOCATMARK)
 				*karg = *karg && (l.tcp || !l.ring);
-			else if (!socksplice_rx_mark_before(sk, l.tcp))
-				*karg += l.ring;
+			else	/* TCP's part again, as of the same moment */
+				*karg = socksplice_rx_inq(sk, c);
 		}
 		release_sock(sk);
 	}
@@ -260,6 +260,34 @@ int socksplice_proto_getsockopt_ulp(char __user *optval, int __user *optlen)
 }
 
 #ifdef CONFIG_MMU
+/* TCP_CMSG_TS: the one bit of msg_flags that TCP takes. */
+#define ZEROCOPY_CMSG_TS	2
+
+/* As do_tcp_getsockopt() and tcp_zerocopy_receive() check the argument. Returns its length, or
+ * an error.
+ */
+static int zerocopy_argument(struct tcp_zerocopy_receive *zc, char __user *optval,
+			     int __user *optlen)
+{
+	int len, err;
+
+	if (get_user(len, optlen))
+		return -EFAULT;
+	if (len > (int)sizeof(*zc)) {
+		err = check_zeroed_user(optval + sizeof(*zc), len - sizeof(*zc));
+		if (err < 1)
+			return err ? : -EINVAL;
+		len = sizeof(*zc);
+		if (put_user(len, optlen))
+			return -EFAULT;
+	}
+	if (copy_from_user(zc, optval, len))
+		return -EFAULT;
+	if (zc->reserved || (zc->msg_flags & ~ZEROCOPY_CMSG_TS) || !PAGE_ALIGNED(zc->address))
+		return -EINVAL;
+	return len;
+}
+
 /*
  * TCP would map its own pages past the ring. So the ring is closed, and while
  * it holds bytes the answer is the one that tells the application to read them
@@ -270,8 +298,6 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 {
 	struct socksplice_chan *c, *peer;
 	struct tcp_zerocopy_receive zc = {};
-	u32 available = 0;
-	bool unread;
 	int len, err;
 
 	if (get_user(len, optlen))
@@ -288,22 +314,25 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 	peer = socksplice_chan_hold(c);
 	release_sock(sk);
 	err = close_peers_ring(c);
-	unread = ring_len(&peer->ring);
-	if (unread)
-		available = socksplice_rx_available(sk, c);
+	if (!err && !ring_len(&peer->ring))
+		err = 1;
+	if (!err) {
+		len = zerocopy_argument(&zc, optval, optlen);
+		err = min(len, 0);
+	}
+	if (!err) {
+		lock_sock(sk);
+		zc.recv_skip_hint = socksplice_rx_inq(sk, c);
+		zc.inq = socksplice_rx_available(sk, c);
+		release_sock(sk);
+	}
 	socksplice_chan_put(c, peer);
 	if (err)
 		return err;
-	if (!unread)
-		return 1;
 
-	len = min_t(int, len, sizeof(zc));
-	if (copy_from_user(&zc, optval, len))
-		return -EFAULT;
 	zc.length = 0;
-	zc.recv_skip_hint = available;
 	zc.copybuf_len = 0;
-	zc.inq = available;
+	zc.msg_flags = 0;
 	if (len >= (int)offsetofend(struct tcp_zerocopy_receive, err))
 		zc.err = sock_error(sk);
 	if (copy_to_user(optval, &zc, len))

@@ -102,7 +102,7 @@ bool socksplice_psock_is_native(void)
 
 int socksplice_psock_status(void)
 {
-	return COMPAT_NATIVE_PSOCK_SPLICE ? 0 : socksplice_hook_status();
+	return COMPAT_NATIVE_PSOCK_SPLICE ? 0 : socksplice_hook_splice_status();
 }
 
 bool socksplice_psock_enabled(void)

@@ -41,6 +41,7 @@ struct rx_turn {
 	int disconnects;	/* of the socket, when the call began */
 	bool slept;
 	bool inq_control;	/* as on TCP, whether TCP_INQ was on then */
+	bool held;		/* the module, for who was un-paired asleep */
 	bool told;		/* TCP has put a TCP_CM_INQ, for a part of the call */
 	void *control;		/* where the control messages begin */
 	size_t controllen;
@@ -68,6 +69,15 @@ u32 socksplice_rx_available(const struct sock *sk, const struct socksplice_chan 
 
 	rx_look(sk, c, &l);
 	return rx_look_total(&l);
+}
+
+int socksplice_rx_inq(struct sock *sk, const struct socksplice_chan *c)
+{
+	struct rx_look l;
+
+	sock_owned_by_me(sk);
+	rx_look(sk, c, &l);
+	return tcp_inq(sk) + (socksplice_rx_mark_before(sk, l.tcp) ? 0 : l.ring);
 }
 
 bool socksplice_rx_is_readable(struct sock *sk)
@@ -111,6 +121,7 @@ void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c)
 		set_bit(CHAN_RX_READY, &c->flags);
 }
 
+/* No poll: it waits for what TCP tells of, and this is not that. */
 static void wake_writer(struct socksplice_chan *peer)
 {
 	struct socket_wq *wq;
@@ -122,8 +133,7 @@ static void wake_writer(struct socksplice_chan *peer)
 	if (psk) {
 		wq = rcu_dereference(psk->sk_wq);
 		if (skwq_has_sleeper(wq))
-			wake_up_interruptible_poll(&wq->wait, EPOLLOUT |
-						   EPOLLWRNORM | EPOLLWRBAND);
+			wake_up_interruptible_poll(&wq->wait, EPOLLMSG);
 	}
 	rcu_read_unlock();
 }
@@ -154,7 +164,7 @@ static int copy_ring(const struct ring *r, struct msghdr *msg, u32 off, u32 n)
 		void *p = ring_read_seg(r, off + done, &seg);
 
 		seg = min(seg, n - done);
-		got = copy_to_iter(p, seg, &msg->msg_iter);
+		got = copy_page_to_iter(virt_to_page(p), offset_in_page(p), seg, &msg->msg_iter);
 		done += got;
 		if (got < seg) {
 			iov_iter_revert(&msg->msg_iter, done);
@@ -278,6 +288,31 @@ static void turn_end(struct rx_turn *turn)
 	turn->c = NULL;
 }
 
+/* True if the stream's byte @pos is the urgent mark. */
+static bool is_mark(const struct sock *sk, const struct rx_look *l, u32 pos)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 urg = tp->urg_seq - tp->copied_seq;
+
+	if (likely(!tp->urg_data) || urg >= l->tcp + l->after)
+		return false;
+	return pos == (urg < l->tcp ? urg : urg + l->ring);
+}
+
+/* And it is not read in line. */
+static bool is_hole(const struct sock *sk, const struct rx_look *l, u32 pos)
+{
+	return is_mark(sk, l, pos) && !sock_flag(sk, SOCK_URGINLINE);
+}
+
+/* The mark comes next, and perhaps its SIGURG, whose handler is to find it there: see
+ * tcp_recvmsg_locked().
+ */
+static bool is_interrupted_at_mark(const struct sock *sk, const struct rx_look *l, u32 pos)
+{
+	return unlikely(is_mark(sk, l, pos)) && signal_pending(current);
+}
+
 /*
  * Reads what TCP holds before the ring. Drops the lock: @c may be detached on
  * return, but @turn holds it. Returns the bytes read, 0 at the end of file,
@@ -298,6 +333,9 @@ static ssize_t take_tcp(struct sock *sk, struct socksplice_chan *c, struct rx_tu
 	rx_look(sk, c, &l);
 	if (copied && l.tcp && at_urgent_mark(sk))
 		return -ENODATA;
+	/* It may have come while the lock was dropped. */
+	if (is_interrupted_at_mark(sk, &l, 0))
+		return -EAGAIN;
 	cap = tcp_cap(sk, &l);
 	if (!cap)
 		return -EAGAIN;
@@ -343,17 +381,6 @@ static ssize_t peek_tcp(struct sock *sk, struct msghdr *msg, u32 seq, u32 len,
 		}
 	}
 	return done;
-}
-
-/* True if the stream's byte @pos is the urgent mark and not read in line. */
-static bool is_hole(const struct sock *sk, const struct rx_look *l, u32 pos)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-	u32 urg = tp->urg_seq - tp->copied_seq;
-
-	if (likely(!tp->urg_data) || sock_flag(sk, SOCK_URGINLINE) || urg >= l->tcp + l->after)
-		return false;
-	return pos == (urg < l->tcp ? urg : urg + l->ring);
 }
 
 /* MSG_PEEK: copies from the stream's byte *@pos on, over all three parts. Before
@@ -452,6 +479,8 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 			l = (struct rx_look){};
 		else
 			asleep = false;
+		if (!copied && is_interrupted_at_mark(sk, &l, peek_pos))
+			return turn->timeo ? sock_intr_errno(turn->timeo) : -EAGAIN;
 		if (asleep) {
 			n = 0;
 		} else if (flags & MSG_PEEK) {
@@ -523,7 +552,8 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 		c->rx_partial += partial;
 		asleep = !copied && !rx_look_total(&l) && READ_ONCE(sk->sk_rcvlowat) > 1;
 		n = socksplice_rx_wait(sk, c, &turn->timeo,
-				       asleep ? SOCKSPLICE_RX_MARK : rx_look_total(&l));
+				       asleep ? SOCKSPLICE_RX_MARK : rx_look_total(&l),
+				       &turn->held);
 		turn->slept = true;
 		if (n < 0)
 			return copied ? copied : n;
@@ -557,21 +587,49 @@ static void put_inq(struct sock *sk, struct msghdr *msg, int inq, bool control)
 		put_cmsg(msg, SOL_TCP, TCP_CM_INQ, sizeof(inq), &inq);
 }
 
-/* Takes back TCP's TCP_CM_INQ, which is the last message that it put and has room. */
+/* Takes back the TCP_CM_INQ that TCP has put last. It has put none where another thread has
+ * switched that off meanwhile, or where the memory cannot be written.
+ */
 static void unput_inq(struct msghdr *msg, const struct rx_turn *turn)
 {
 	const size_t odd = turn->controllen % sizeof(long);
-	size_t space = CMSG_SPACE(sizeof(int));
+	size_t space = CMSG_SPACE(sizeof(int)), what = offsetof(struct cmsghdr, cmsg_level);
+	int is[2];	/* level and type */
+	void *at;
 
+	BUILD_BUG_ON(offsetof(struct cmsghdr, cmsg_type) - offsetof(struct cmsghdr, cmsg_level) !=
+		     sizeof(int));
 	/* the padding may not have had room: see put_cmsg() */
 	if (!msg->msg_controllen && odd)
 		space -= sizeof(long) - odd;
 #ifdef CONFIG_COMPAT
-	if (msg->msg_flags & MSG_CMSG_COMPAT)
+	if (msg->msg_flags & MSG_CMSG_COMPAT) {
 		space = sizeof(struct compat_cmsghdr) + sizeof(int);
+		what = offsetof(struct compat_cmsghdr, cmsg_level);
+	}
 #endif
-	msg->msg_control -= space;
+	if (turn->controllen < msg->msg_controllen + space)
+		return;
+	at = msg->msg_control - space;
+	if (copy_from_user(is, (void __user *)(at + what), sizeof(is)) ||
+	    is[0] != SOL_TCP || is[1] != TCP_CM_INQ)
+		return;
+	msg->msg_control = at;
 	msg->msg_controllen += space;
+}
+
+/* As TCP's, which comes after the lock is given back: a FIN counts as a byte. */
+static int inq_hint(const struct sock *sk, const struct socksplice_chan *c)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	int inq;
+
+	sock_owned_by_me(sk);
+	if (!c)
+		return tp->rcv_nxt - tp->copied_seq;
+	inq = socksplice_rx_available(sk, c);
+	/* It may have been taken with TCP's bytes that stood before the ring's. */
+	return inq && sock_flag(sk, SOCK_DONE) && tp->rcv_nxt == tp->copied_seq ? inq + 1 : inq;
 }
 
 /* TCP's own, for a socket that is enrolled but not paired. It may sleep there as
@@ -656,12 +714,15 @@ static int recvmsg_in_time(struct sock *sk, struct msghdr *msg, size_t len,
 	for (;;) {
 		ret = wait_unpaired(sk, turn, len, seen);
 		seen = tcp_sk(sk)->rcv_nxt;
-		inq = tcp_inq(sk);
+		inq = inq_hint(sk, NULL);
 		release_sock(sk);
 		if (ret)
 			break;
 		ret = tcp_prot.recvmsg(sk, msg, len,
 				       any ? flags | MSG_DONTWAIT : flags COMPAT_ADDR_LEN_ARG);
+		/* Between our sleep and its look at the socket TCP drops no lock. */
+		if (ret < 0 && READ_ONCE(sk->sk_disconnects) != turn->disconnects)
+			return -EPIPE;
 		if (!any || ret != -EAGAIN)
 			return ret;
 		/* At the urgent mark TCP takes nothing then, not even the mark: what there
@@ -686,23 +747,39 @@ static int recvmsg_in_time(struct sock *sk, struct msghdr *msg, size_t len,
 static int recvmsg_pass(struct sock *sk, struct msghdr *msg, size_t len,
 			int flags COMPAT_ADDR_LEN_PARAM, struct rx_turn *turn)
 {
-	bool held = try_module_get(THIS_MODULE);
 	int ret = 0;
 
-	if (held && turn->timeo && (turn->timeo != MAX_SCHEDULE_TIMEOUT ||
-				    READ_ONCE(sk->sk_rcvtimeo) != MAX_SCHEDULE_TIMEOUT)) {
-		ret = recvmsg_in_time(sk, msg, len, flags COMPAT_ADDR_LEN_ARG, turn);
-		goto out;
-	}
+	turn->held = turn->held || try_module_get(THIS_MODULE);
+	if (turn->held && turn->timeo && (turn->timeo != MAX_SCHEDULE_TIMEOUT ||
+				    READ_ONCE(sk->sk_rcvtimeo) != MAX_SCHEDULE_TIMEOUT))
+		return recvmsg_in_time(sk, msg, len, flags COMPAT_ADDR_LEN_ARG, turn);
 	if (!turn->timeo)
 		flags |= MSG_DONTWAIT;
 	else
 		ret = enter_again(sk);
-	if (!ret)
-		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
-out:
-	if (held)
-		module_put(THIS_MODULE);
+	return ret ? : tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+}
+
+/* TCP's own for an urgent byte, but what it says of the bytes that are unread. */
+static int recv_urgent(struct sock *sk, struct rx_turn *turn, struct msghdr *msg, size_t len,
+		       int flags COMPAT_ADDR_LEN_PARAM)
+{
+	const bool told = tcp_sk(sk)->recvmsg_inq;
+	const int ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+	const struct socksplice_chan *c;
+	int inq;
+
+	if (ret < 0 || !(told || msg->msg_get_inq))
+		return ret;
+	lock_sock(sk);
+	c = rx_chan(sk);
+	inq = inq_hint(sk, c);
+	release_sock(sk);
+	if (c) {
+		if (told && !(msg->msg_flags & MSG_CTRUNC))
+			unput_inq(msg, turn);
+		put_inq(sk, msg, inq, told);
+	}
 	return ret;
 }
 
@@ -718,8 +795,13 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	int inq = -1;
 
 	socksplice_enter();
-	if (flags & (MSG_ERRQUEUE | MSG_OOB)) {	/* these never sleep */
+	/* these never sleep */
+	if (flags & MSG_ERRQUEUE) {
 		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+		goto leave;
+	}
+	if (flags & MSG_OOB) {
+		ret = recv_urgent(sk, &turn, msg, len, flags COMPAT_ADDR_LEN_ARG);
 		goto leave;
 	}
 
@@ -733,7 +815,7 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 		turn_end(&turn);
 		c = rx_chan(sk);
 		if (ret >= 0 && (turn.inq_control || msg->msg_get_inq))
-			inq = c ? socksplice_rx_available(sk, c) : tcp_inq(sk);
+			inq = inq_hint(sk, c);
 		if (turn.told && !(msg->msg_flags & MSG_CTRUNC))
 			unput_inq(msg, &turn);
 	} else {
@@ -746,6 +828,8 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 		put_inq(sk, msg, inq, turn.inq_control);
 	if (ret == -ENOTSUPP)
 		ret = recvmsg_pass(sk, msg, len, flags COMPAT_ADDR_LEN_ARG, &turn);
+	if (turn.held)
+		module_put(THIS_MODULE);
 leave:
 	socksplice_leave();
 	return ret;

@@ -12,10 +12,13 @@ struct socksplice_chan;
 int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 			  int flags COMPAT_ADDR_LEN_PARAM);
 
-/* Bytes that recv(2) would find now, by ring and TCP together, as FIONREAD
- * counts them. With the lock held exact, without it a snapshot.
+/* Bytes that recv(2) would find now, by ring and TCP together; a FIN counts as one. With
+ * the lock held exact, without it a snapshot.
  */
 u32 socksplice_rx_available(const struct sock *sk, const struct socksplice_chan *c);
+
+/* The same as FIONREAD says it: without a FIN, and up to the urgent mark. The socket is locked. */
+int socksplice_rx_inq(struct sock *sk, const struct socksplice_chan *c);
 
 /* Microseconds, up to SOCKSPLICE_BUSY_POLL_MAX: a reader whose last waits were shorter spins
  * so long before it sleeps. 0: none does unasked.

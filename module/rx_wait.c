@@ -151,7 +151,8 @@ static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 	return rc;
 }
 
-int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos)
+int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos,
+		       bool *held)
 {
 	const bool may_be = may_be_short();
 	struct rx_sleeper s = { .began = may_be ? local_clock() : 0 };
@@ -173,7 +174,7 @@ int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, 
 			c->rx_short = 0;
 	}
 	c->rx_sleepers--;
-	socksplice_chan_unpin(sk, c);
+	*held |= socksplice_chan_unpin(sk, c);
 	return min(rc, 0);
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
+#include <linux/module.h>
 #include <linux/net.h>
 #include <linux/pipe_fs_i.h>
 #include <linux/splice.h>
@@ -100,7 +101,7 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 	struct socksplice_chan *c;
 	ssize_t spliced = 0, n = 0;
 	struct rx_look l;
-	bool asleep = false;
+	bool asleep = false, held = false;
 	int disconnects;
 	long timeo;
 
@@ -134,7 +135,7 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 			n = socksplice_rx_end(sk, timeo);
 			if (n <= 0)
 				break;
-			n = socksplice_rx_wait(sk, c, &timeo, SOCKSPLICE_RX_MARK);
+			n = socksplice_rx_wait(sk, c, &timeo, SOCKSPLICE_RX_MARK, &held);
 			if (n < 0)
 				break;
 			asleep = timeo;
@@ -160,9 +161,11 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 	release_sock(sk);
 
 	if (spliced)
-		return spliced;
+		n = spliced;
 	/* Not ours any more, before anything was read. */
-	if (!c && len && n != -EPIPE)
-		return socksplice_hook_pass(sock, ppos, pipe, len, flags);
+	else if (!c && len && n != -EPIPE)
+		n = socksplice_hook_pass(sock, ppos, pipe, len, flags);
+	if (held)
+		module_put(THIS_MODULE);
 	return n;
 }

@@ -248,7 +248,7 @@ static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msgh
 		void *p = ring_write_seg(&c->ring, done, &seg);
 
 		seg = min(seg, n - done);
-		got = copy_from_iter(p, seg, &msg->msg_iter);
+		got = copy_page_from_iter(virt_to_page(p), offset_in_page(p), seg, &msg->msg_iter);
 		done += got;
 		if (got < seg) {
 			iov_iter_revert(&msg->msg_iter, done);
@@ -302,11 +302,11 @@ static bool tx_space_or_end(struct sock *sk, struct socksplice_chan *c,
  * So he goes on over TCP at once, and we wait for that as for the lock, which he would
  * hold on TCP: however the socket blocks, and whatever signal comes. May drop the lock.
  */
-static void tx_wait_turn(struct sock *sk)
+static noinline void __tx_wait_turn(struct sock *sk, struct socksplice_chan *c)
 {
-	struct socksplice_chan *c = socksplice_chan_get(sk), *peer;
+	struct socksplice_chan *peer;
 
-	while (unlikely(c && c->tx_between)) {
+	do {
 		peer = socksplice_chan_hold(c);
 		/* While this is not zero, nobody sets tx_between. */
 		WRITE_ONCE(c->tx_turns, c->tx_turns + 1);
@@ -317,7 +317,15 @@ static void tx_wait_turn(struct sock *sk)
 		WRITE_ONCE(c->tx_turns, c->tx_turns - 1);
 		socksplice_chan_put(c, peer);
 		c = socksplice_chan_get(sk);
-	}
+	} while (c && c->tx_between);
+}
+
+static void tx_wait_turn(struct sock *sk)
+{
+	struct socksplice_chan *c = socksplice_chan_get(sk);
+
+	if (unlikely(c && c->tx_between))
+		__tx_wait_turn(sk, c);
 }
 
 /* The reader usually runs, on another CPU, and half a ring is a matter of
@@ -351,9 +359,11 @@ static bool tx_spin_space(struct sock *sk, struct socksplice_chan *c,
  * sk_stream_wait_memory(), as long as the reader takes a good part of the ring
  * every now and then. True if it is worth another look at the ring, false if
  * TCP has to take over. Shortens *@timeo by the time spent. @between: part of the message
- * is in the ring. Drops the lock: @c may be detached on return.
+ * is in the ring. Drops the lock: @c may be detached on return, and if so we hold the module:
+ * *@held is set.
  */
-static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *timeo, bool between)
+static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *timeo, bool between,
+			  bool *held)
 {
 	struct socksplice_chan *peer = socksplice_chan_peer(c);
 	DEFINE_WAIT_FUNC(wait, woken_wake_function);
@@ -404,8 +414,16 @@ unpin:
 			again = false;
 		}
 	}
-	socksplice_chan_unpin(sk, c);
+	*held |= socksplice_chan_unpin(sk, c);
 	return again;
+}
+
+/* Of what was appended. @sk is locked. */
+static void tell_reader(const struct sock *sk, struct socksplice_chan *c)
+{
+	if (unlikely(tcp_sk(sk)->snd_una != tcp_sk(sk)->write_seq))
+		socksplice_kick_appended(c);
+	socksplice_tx_wake_reader(socksplice_chan_peer(c));
 }
 
 static bool linked_since(const struct sock *sk, const struct socksplice_chan *c)
@@ -496,7 +514,8 @@ static void sent_by_tcp(struct sock *sk, enum route why, ssize_t n)
 	c->tcp_msgs++;
 }
 
-ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
+/* *@held: the module, for who was un-paired asleep. */
+static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool *held)
 {
 	long timeo = sock_sndtimeo(sk, msg->msg_flags & MSG_DONTWAIT);
 	const int disconnects = sk->sk_disconnects;
@@ -510,8 +529,6 @@ ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
 	while (msg_data_left(msg)) {
 		bool again;
 
-		if (may_wait && !copied)
-			tx_wait_turn(sk);
 		c = socksplice_chan_get(sk);
 		route = tx_route(sk, c, msg);
 		if (route != ROUTE_RING)
@@ -523,30 +540,32 @@ ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
 		}
 		if (n < 0) {
 			if (copied)
-				socksplice_tx_wake_reader(socksplice_chan_peer(c));
+				tell_reader(sk, c);
 			else
 				copied = n;
 			return copied;
 		}
 		copied += n;
-		if (unlikely(tcp_sk(sk)->snd_una != tcp_sk(sk)->write_seq))
-			socksplice_kick_appended(c);
 		/* A reader that sleeps is woken for a whole message, or for half
-		 * a ring of it: each wake-up costs more than such a copy.
+		 * a ring of it: each wake-up costs more than such a copy. Of a full ring
+		 * it has been told.
 		 */
-		if (!msg_data_left(msg) || ring_len(&c->ring) >= c->ring.size / 2)
-			socksplice_tx_wake_reader(socksplice_chan_peer(c));
+		if (n && (!msg_data_left(msg) || ring_len(&c->ring) >= c->ring.size / 2))
+			tell_reader(sk, c);
 		if (!msg_data_left(msg)) {
 			c->ring_msgs++;
 			socksplice_stat_inc(SOCKSPLICE_STAT_ring_messages);
 			return copied;
 		}
-		if (n)
+		if (n) {
+			/* as tcp_sendmsg_locked(), of what has come meanwhile */
+			sk_flush_backlog(sk);
 			continue;
+		}
 		c->ring_full++;
-		again = timeo && tx_wait_space(sk, c, &timeo, copied > 0);
+		again = timeo && tx_wait_space(sk, c, &timeo, copied > 0, held);
 		/* While we waited, somebody may have begun a message. */
-		if (!again && may_wait && !copied)
+		if (may_wait && !copied)
 			tx_wait_turn(sk);
 		/* The rest belongs to the connection that was, though there may
 		 * be a new one; as sk_stream_wait_memory() has it.
@@ -572,7 +591,7 @@ ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
 	if (copied > 0) {
 		c = socksplice_chan_get(sk);
 		if (c)
-			socksplice_tx_wake_reader(socksplice_chan_peer(c));
+			tell_reader(sk, c);
 		n = tx_tcp_rest(sk, msg, more_flags);
 		sent_by_tcp(sk, route, n);
 		copied += n;
@@ -582,6 +601,16 @@ ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
 	}
 	socksplice_proto_settle(sk);
 	return copied;
+}
+
+ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
+{
+	bool held = false;
+	ssize_t ret = tx_locked(sk, msg, &held);
+
+	if (held)
+		module_put(THIS_MODULE);
+	return ret;
 }
 
 int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)

@@ -6,6 +6,7 @@
 
 #include <linux/errqueue.h>
 #include <linux/net_tstamp.h>
+#include <sys/mman.h>
 
 static long recv_cmsg(int fd, void *buf, size_t len, int flags, struct msghdr *m, void *control,
 		      size_t clen)
@@ -357,6 +358,78 @@ static void stamps_and_inq_then_fin(void)
 	conn_end(&k);
 }
 
+/* TCP puts no control message into memory that cannot be written: nothing may be taken for
+ * one of its, before or behind.
+ */
+static void stamps_and_inq_unwritable(void)
+{
+	const long page = sysconf(_SC_PAGESIZE);
+	char b[8], *before, *control;
+	int damaged = 0;
+	struct msghdr m;
+	struct conn k;
+
+	before = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (before == MAP_FAILED)
+		fail("mmap: %s", strerror(errno));
+	control = before + page;
+	MUST(mprotect(control, page, PROT_NONE));
+	memset(before, 0x55, page);
+	start_stamped_with_inq(&k);
+	SAY(send(k.a, "abcd", 4, 0));
+	arrive(k.b, 4);
+	for (int clen = 24; clen <= 96; clen += 36) {
+		SAY_BUF(recv_cmsg(k.b, b, 1, 0, &m, control, clen), b);
+		say("control of %zu, flags %x", m.msg_controllen, m.msg_flags);
+	}
+	for (long i = 0; i < page; i++)
+		damaged += before[i] != 0x55;
+	say("damaged %d", damaged);
+	conn_end(&k);
+}
+
+/* The urgent byte has one, too, which counts what is unread. */
+static void tcp_inq_of_urgent_byte(void)
+{
+	struct pollfd p = { .events = POLLPRI };
+	struct conn k;
+	int on = 1;
+
+	conn_start(&k);
+	MUST(setsockopt(k.b, IPPROTO_TCP, TCP_INQ, &on, sizeof(on)));
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(send(k.a, "X", 1, MSG_OOB));
+	p.fd = k.b;
+	MUST(poll(&p, 1, -1));
+	arrive(k.b, 3);
+	say_inq(k.b, 1, MSG_OOB | MSG_PEEK);
+	say_inq(k.b, 1, MSG_OOB);
+	say_inq(k.b, 2, 0);
+	say_inq(k.b, 1, 0);
+	say_inq(k.b, 1, MSG_OOB);
+	conn_end(&k);
+}
+
+/* A FIN counts as a byte, even where it came with bytes that stand before the ring's. */
+static void tcp_inq_fin_before_ring(void)
+{
+	struct conn k;
+	int on = 1;
+
+	conn_start(&k);
+	MUST(setsockopt(k.b, IPPROTO_TCP, TCP_INQ, &on, sizeof(on)));
+	SAY(send(k.a, "abc", 3, MSG_ZEROCOPY));	/* not asked for: by TCP, copied */
+	arrive(k.b, 3);
+	SAY(send(k.a, "defg", 4, 0));
+	SAY(shutdown(k.a, SHUT_WR));
+	arrive_fin(k.b);
+	say_inq(k.b, 3, 0);
+	say_inq(k.b, 2, 0);
+	say_inq(k.b, 2, 0);
+	say_inq(k.b, 1, 0);
+	conn_end(&k);
+}
+
 static void tx_stamps_asked_after(void)
 {
 	int how = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE |
@@ -399,6 +472,8 @@ const struct bcase cmsg_cases[] = {
 	CASE_ANY(stamp_of_two_parts, "who asks for time stamps gets them, by TCP"),
 	CASE_ANY(stamps_and_inq, "who asks for time stamps gets them, by TCP"),
 	CASE_ANY(stamps_and_inq_then_fin, "who asks for time stamps gets them, by TCP"),
+	CASE_ANY(stamps_and_inq_unwritable, "who asks for time stamps gets them, by TCP"),
+	CASE(tcp_inq_of_urgent_byte), CASE(tcp_inq_fin_before_ring),
 	CASE_ANY(tx_stamps_asked_after, "who asks for time stamps gets them, by TCP"),
 	{ }
 };

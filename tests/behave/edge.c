@@ -90,6 +90,31 @@ static void space_is_an_edge(void)
 	conn_end(&k);
 }
 
+/* To a sender that has not been refused anything, room is none: what he waits for is not
+ * what TCP would have waited for.
+ */
+static void room_in_the_ring_is_none(void)
+{
+	static char b[100 * KIB];
+	uint64_t in = 0;
+	struct conn k;
+	struct call c;
+	int ep;
+
+	fill(b, sizeof(b), 0);
+	conn_start_with(&k, prep_big_buffers);
+	ep = ep_add(k.a, EPOLLIN | EPOLLOUT);
+	edge(ep, 0);
+	for (int i = 0; i < 5; i++) {
+		CALL_SEND(&c, k.a, b, sizeof(b), 0);
+		in = 0;
+		say("read %ld", recv_pattern(k.b, sizeof(b), &in));
+		SAY(call_end(&c));
+		edge(ep, 0);
+	}
+	conn_end(&k);
+}
+
 static void fin_is_an_edge(void)
 {
 	struct conn k;
@@ -302,7 +327,7 @@ static void event_loops(void)
 
 const struct bcase edge_cases[] = {
 	CASE(every_arrival_is_an_edge), CASE(in_and_out), CASE(space_is_an_edge),
-	CASE(fin_is_an_edge), CASE_PAIR(edges_with_a_mark),
+	CASE(room_in_the_ring_is_none), CASE(fin_is_an_edge), CASE_PAIR(edges_with_a_mark),
 	CASE(mark_raised_after_an_edge), CASE_PAIR(mark_is_an_edge),
 	CASE(reset_is_an_edge), CASE(event_loops),
 	{ }

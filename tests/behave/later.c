@@ -379,6 +379,40 @@ static void zerocopy_receive(void)
 	conn_end(&k);
 }
 
+/* What TCP refuses it refuses while the ring holds bytes, too. */
+static void zerocopy_receive_refused(void)
+{
+	struct {
+		struct tcp_zerocopy_receive zc;
+		uint64_t more;
+	} arg;
+	uint64_t out = 0, in = 0;
+	socklen_t len;
+	struct conn k;
+	void *m;
+
+	conn_start(&k);
+	m = mmap(NULL, 64 * KIB, PROT_READ, MAP_SHARED, k.b, 0);
+	send_pattern(k.a, 1000, &out, 0);
+	arrive(k.b, 1000);
+	for (int i = 0; i < 7; i++) {
+		memset(&arg, 0, sizeof(arg));
+		arg.zc.address = (unsigned long)m + (i == 1);
+		arg.zc.length = 64 * KIB;
+		arg.zc.reserved = i == 2;
+		arg.zc.msg_flags = i == 3 ? 0x10 : i == 4 ? 2 : 0;
+		arg.more = i == 5;
+		len = i < 5 ? sizeof(arg.zc) : sizeof(arg);
+		where("TCP_ZEROCOPY_RECEIVE %d", i);
+		if (!say_ret("zerocopy", getsockopt(k.b, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, &arg, &len)))
+			say("%d: mapped %u, to read %u, unread %u, error %d, flags %u, of %d", i, arg.zc.length,
+			    arg.zc.recv_skip_hint, arg.zc.inq, arg.zc.err, arg.zc.msg_flags,
+			    len == sizeof(arg.zc));
+	}
+	say("read %ld", recv_pattern(k.b, 1000, &in));
+	conn_end(&k);
+}
+
 static void addrform(void)
 {
 	int v = PF_INET;
@@ -450,7 +484,7 @@ const struct bcase later_cases[] = {
 	CASE_ANY(kcm_attached, "a consumer in the kernel gets its bytes by TCP"),
 	CASE_ANY(filter_attached, "a filter sees segments, so its socket goes by TCP"),
 	CASE_ANY(addrform, "a socket that asks leaves its pair"),
-	CASE(zerocopy_receive), CASE(names), CASE(wrong_calls),
+	CASE(zerocopy_receive), CASE(zerocopy_receive_refused), CASE(names), CASE(wrong_calls),
 	CASE_ONCE(refused_options),
 	{ }
 };

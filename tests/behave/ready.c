@@ -615,6 +615,30 @@ static void sigio_with_siginfo(void)
 	conn_end(&k);
 }
 
+/* A byte for which the ring has no room tells of itself, and nothing before it. */
+static void sigio_of_full_ring(void)
+{
+	const size_t size = 64 * KIB;
+	uint64_t out = 0, in = 0;
+	struct conn k;
+	int n = 0;
+
+	conn_start_with(&k, prep_big_buffers);
+	block_signal(SIGRTMIN);
+	MUST(fcntl(k.b, F_SETOWN, getpid()));
+	MUST(fcntl(k.b, F_SETSIG, SIGRTMIN));
+	say("sent %ld", send_pattern(k.a, size, &out, 0));
+	arrive(k.b, size);
+	MUST(fcntl(k.b, F_SETFL, O_ASYNC));
+	say("sent %ld", send_pattern(k.a, 1, &out, 0));
+	arrive(k.b, size + 1);
+	while (!no_signal(SIGRTMIN))
+		n++;
+	say("signals %d", n);
+	say("read %ld", recv_pattern(k.b, size + 1, &in));
+	conn_end(&k);
+}
+
 static void sigio_on_space(void)
 {
 	uint64_t out = 0, in = 0;
@@ -645,6 +669,7 @@ const struct bcase ready_cases[] = {
 	CASE(rcvlowat_raised), CASE(rcvlowat_low_for_a_moment),
 	CASE(rcvlowat_ring_then_tcp), CASE(rcvlowat_tcp_then_ring),
 	CASE(sigio_on_data), CASE(sigio_at_mark), CASE(sigio_with_siginfo), CASE(sigio_on_space),
+	CASE(sigio_of_full_ring),
 	CASE(rcvlowat_asleep), CASE(rcvlowat_lowered_asleep), CASE_ONCE(rcvlowat_asleep_for_a_time),
 	{ }
 };

@@ -281,6 +281,54 @@ static void sigurg(void)
 	conn_end(&k);
 }
 
+static int handlers_fd;
+static long handlers_ret;
+static int handlers_mark;
+static char handlers_byte;
+
+static void take_urgent(int sig)
+{
+	const int saved = errno;
+
+	(void)sig;
+	handlers_mark = -1;
+	ioctl(handlers_fd, SIOCATMARK, &handlers_mark);
+	handlers_ret = recv(handlers_fd, &handlers_byte, 1, MSG_OOB);
+	errno = saved;
+}
+
+/* Who sleeps in recv(2) leaves the byte to his handler. */
+static void sigurg_ends_recv(void)
+{
+	struct sigaction act = { .sa_handler = take_urgent };
+	sigset_t set;
+	struct conn k;
+	struct call c;
+	char b[16];
+
+	conn_start(&k);
+	handlers_fd = k.b;
+	sigaction(SIGURG, &act, NULL);
+	SAY(fcntl(k.b, F_SETOWN, getpid()));
+	sigemptyset(&set);
+	sigaddset(&set, SIGURG);
+	for (int i = 0; i < 3; i++) {
+		handlers_ret = -1;
+		handlers_byte = 0;
+		CALL_RECV(&c, k.b, b, sizeof(b), i == 1 ? MSG_PEEK : 0);
+		call_blocked(&c);
+		sigprocmask(SIG_BLOCK, &set, NULL);	/* the other thread's */
+		SAY(send(k.a, "X", 1, MSG_OOB));
+		SAY(call_end(&c));
+		sigprocmask(SIG_UNBLOCK, &set, NULL);
+		say("the handler: %ld, %c, at mark %d", handlers_ret, handlers_byte, handlers_mark);
+		say("at mark %d", mark(k.b));
+		SAY(send(k.a, "abc", 3, 0));
+		SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
+	}
+	conn_end(&k);
+}
+
 /* Urgent bytes in line among random chunks and peeks: the stream stays whole. */
 static void mixed_stream(void)
 {
@@ -367,7 +415,7 @@ const struct bcase urgent_cases[] = {
 	CASE(out_of_line), CASE(urgent_read_first), CASE(in_line), CASE(between_ring_bytes),
 	CASE(overwritten_mark), CASE(peek_stops_at_mark), CASE(peek_steps_over_mark),
 	CASE(empty_read_stays_at_mark), CASE(readable_ends_at_mark), CASE(two_marks_unread),
-	CASE(sigurg), CASE(mixed_stream),
+	CASE(sigurg), CASE(sigurg_ends_recv), CASE(mixed_stream),
 	CASE(splice_stops_at_mark), CASE(poll_at_mark),
 	{ }
 };
