@@ -102,8 +102,34 @@ def everything_is_written(folder):
     xml.etree.ElementTree.parse(out + ".svg")
 
 
+def instructions_find_their_functions(folder):
+    """What the emulator counted, by address, becomes instructions of a function, each time."""
+    ways = (("tcp", 0.0), ("unix", 0.0), ("paired", 1.0))
+    samples = {"machine": {**MACHINE, "commit": "c0ffee"},
+               "samples": [{"path": "rr", "size": 1, "way": way, "count": 10, "ring": ring} for way, ring in ways],
+               "symbols": [["ffffffff81000000", "first"], ["ffffffff81000100", "second"],
+                           ["ffffffffc0000000", "ours [socksplice]"]]}
+    counts = ("ffffffff81000000 30\nffffffff810000f0 10\nffffffff81000100 50\n401000 10\ndone\n"
+              "ffffffff81000000 100\ndone\n" "ffffffffc0000004 20\nffffffff81000000 30\ndone\n")
+    report = whole.load("paths/report.py")
+    for name, text in (("samples", json.dumps(samples)), ("counts", counts)):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+            f.write(text)
+    with open(os.path.join(folder, "paths.json"), "w", encoding="utf-8") as sys.stdout:
+        report.merge(os.path.join(folder, "samples"), os.path.join(folder, "counts"))
+    sys.stdout = sys.__stdout__
+    with open(os.path.join(folder, "paths.json"), encoding="utf-8") as f:
+        data = json.load(f)
+    made = data["rows"][0]["ways"]
+    assert made["tcp"]["functions"] == {"second": 5.0, "first": 4.0, "user space": 1.0}, made["tcp"]
+    assert (made["paired"]["value"], made["paired"]["ours"]) == (5.0, 2.0), made["paired"]
+    assert list(report.ratios(data)) == [("rr 1 B", "paired to TCP", 2.0, False)]
+    says("\n".join(report.table(data)), r"rr 1 B +10 +10 +5 +2 +2\.00x +100%")
+
+
 failed = 0
-for test in (sections_stay_apart, losses_are_marked, not_run_is_said, machines_itself, older_figures, everything_is_written):
+for test in (sections_stay_apart, losses_are_marked, not_run_is_said, machines_itself, older_figures, everything_is_written,
+             instructions_find_their_functions):
     with tempfile.TemporaryDirectory() as place:
         try:
             test(place)
