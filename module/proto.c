@@ -263,16 +263,14 @@ int socksplice_proto_getsockopt_ulp(char __user *optval, int __user *optlen)
 /* TCP_CMSG_TS: the one bit of msg_flags that TCP takes. */
 #define ZEROCOPY_CMSG_TS	2
 
-/* As do_tcp_getsockopt() and tcp_zerocopy_receive() check the argument. Returns its length, or
- * an error.
+/* As do_tcp_getsockopt() and tcp_zerocopy_receive() check the argument, of @len bytes, which is
+ * not less than its first three fields. Returns how many of them count, or an error.
  */
-static int zerocopy_argument(struct tcp_zerocopy_receive *zc, char __user *optval,
+static int zerocopy_argument(struct tcp_zerocopy_receive *zc, char __user *optval, int len,
 			     int __user *optlen)
 {
-	int len, err;
+	int err;
 
-	if (get_user(len, optlen))
-		return -EFAULT;
 	if (len > (int)sizeof(*zc)) {
 		err = check_zeroed_user(optval + sizeof(*zc), len - sizeof(*zc));
 		if (err < 1)
@@ -317,13 +315,17 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 	if (!err && !ring_len(&peer->ring))
 		err = 1;
 	if (!err) {
-		len = zerocopy_argument(&zc, optval, optlen);
+		len = zerocopy_argument(&zc, optval, len, optlen);
 		err = min(len, 0);
 	}
 	if (!err) {
 		lock_sock(sk);
-		zc.recv_skip_hint = socksplice_rx_inq(sk, c);
-		zc.inq = socksplice_rx_available(sk, c);
+		if (rx_chan(sk) == c) {
+			zc.recv_skip_hint = socksplice_rx_inq(sk, c);
+			zc.inq = socksplice_rx_inq_hint(sk, c);
+		} else {
+			err = 1;	/* un-paired: another connection's, perhaps */
+		}
 		release_sock(sk);
 	}
 	socksplice_chan_put(c, peer);

@@ -505,12 +505,8 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 				break;		/* the FIN, or the mark */
 			if (n == -EAGAIN && !c)
 				return copied ? copied : -ENOTSUPP;
-			if (n == -EAGAIN) {
-				if (!signal_pending(current))
-					continue;
-				if (turn->timeo)
-					n = sock_intr_errno(turn->timeo);
-			}
+			if (n == -EAGAIN)
+				continue;
 		} else if (l.ring && l.after && l.ring < len - copied && !turn->c) {
 			/* TCP's behind it are read without the lock: nobody may come
 			 * between. While we have the lock no more of those arrive.
@@ -611,15 +607,17 @@ static void unput_inq(struct msghdr *msg, const struct rx_turn *turn)
 	if (turn->controllen < msg->msg_controllen + space)
 		return;
 	at = msg->msg_control - space;
-	if (copy_from_user(is, (void __user *)(at + what), sizeof(is)) ||
-	    is[0] != SOL_TCP || is[1] != TCP_CM_INQ)
+	if (!msg->msg_control_is_user)
+		memcpy(is, at + what, sizeof(is));
+	else if (copy_from_user(is, (void __user *)(at + what), sizeof(is)))
+		return;
+	if (is[0] != SOL_TCP || is[1] != TCP_CM_INQ)
 		return;
 	msg->msg_control = at;
 	msg->msg_controllen += space;
 }
 
-/* As TCP's, which comes after the lock is given back: a FIN counts as a byte. */
-static int inq_hint(const struct sock *sk, const struct socksplice_chan *c)
+int socksplice_rx_inq_hint(const struct sock *sk, const struct socksplice_chan *c)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	int inq;
@@ -714,14 +712,14 @@ static int recvmsg_in_time(struct sock *sk, struct msghdr *msg, size_t len,
 	for (;;) {
 		ret = wait_unpaired(sk, turn, len, seen);
 		seen = tcp_sk(sk)->rcv_nxt;
-		inq = inq_hint(sk, NULL);
+		inq = socksplice_rx_inq_hint(sk, NULL);
 		release_sock(sk);
 		if (ret)
 			break;
 		ret = tcp_prot.recvmsg(sk, msg, len,
 				       any ? flags | MSG_DONTWAIT : flags COMPAT_ADDR_LEN_ARG);
 		/* Between our sleep and its look at the socket TCP drops no lock. */
-		if (ret < 0 && READ_ONCE(sk->sk_disconnects) != turn->disconnects)
+		if (ret == -ENOTCONN && READ_ONCE(sk->sk_disconnects) != turn->disconnects)
 			return -EPIPE;
 		if (!any || ret != -EAGAIN)
 			return ret;
@@ -773,7 +771,7 @@ static int recv_urgent(struct sock *sk, struct rx_turn *turn, struct msghdr *msg
 		return ret;
 	lock_sock(sk);
 	c = rx_chan(sk);
-	inq = inq_hint(sk, c);
+	inq = socksplice_rx_inq_hint(sk, c);
 	release_sock(sk);
 	if (c) {
 		if (told && !(msg->msg_flags & MSG_CTRUNC))
@@ -815,7 +813,7 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 		turn_end(&turn);
 		c = rx_chan(sk);
 		if (ret >= 0 && (turn.inq_control || msg->msg_get_inq))
-			inq = inq_hint(sk, c);
+			inq = socksplice_rx_inq_hint(sk, c);
 		if (turn.told && !(msg->msg_flags & MSG_CTRUNC))
 			unput_inq(msg, &turn);
 	} else {

@@ -20,6 +20,9 @@ u32 socksplice_rx_available(const struct sock *sk, const struct socksplice_chan 
 /* The same as FIONREAD says it: without a FIN, and up to the urgent mark. The socket is locked. */
 int socksplice_rx_inq(struct sock *sk, const struct socksplice_chan *c);
 
+/* The same as TCP_INQ says it: all that has come, and a FIN counts as a byte. @c may be NULL. */
+int socksplice_rx_inq_hint(const struct sock *sk, const struct socksplice_chan *c);
+
 /* Microseconds, up to SOCKSPLICE_BUSY_POLL_MAX: a reader whose last waits were shorter spins
  * so long before it sleeps. 0: none does unasked.
  */

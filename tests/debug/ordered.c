@@ -114,19 +114,32 @@ static void *ordered_read(void *arg)
 	uint8_t *buf = malloc(BUF);
 	uint64_t pos = 0;
 	int idle = 0, pip[2] = { -1, -1 };
+	bool spliced = false;
+	ssize_t n = 0;
 
 	reseed(s->salt * 4 + 2);
 	if (pipe2(pip, O_CLOEXEC))
 		pip[0] = -1;
 	for (;;) {
 		uint32_t want = below(4) ? 1 + below(3000) : 1 + below(BUF);
-		ssize_t n, i;
+		ssize_t i;
 
-		if (pip[0] >= 0 && !below(4)) {
+		spliced = pip[0] >= 0 && !below(4);
+		if (spliced) {
 			n = splice(s->to, NULL, pip[1], NULL, want > 65536 ? 65536 : want,
 				   below(2) ? SPLICE_F_NONBLOCK : 0);
 			if (n > 0 && read(pip[0], buf, n) != n)
 				bad("ordered: the pipe lost bytes");
+			/* TCP's says so, too, where it has no page to copy into
+			 * (linear_to_page()): recv(2) knows whether it is the end
+			 */
+			if (!n && with_faults) {
+				n = recv(s->to, buf, 1, MSG_PEEK | MSG_DONTWAIT);
+				if (n > 0) {
+					atomic_fetch_add(&sh->no_page, 1);
+					continue;
+				}
+			}
 		} else {
 			n = recv(s->to, buf, want,
 				 below(4) ? 0 : below(2) ? MSG_DONTWAIT : MSG_WAITALL);
@@ -158,9 +171,17 @@ static void *ordered_read(void *arg)
 			}
 		pos += n;
 	}
-	if (pos != s->total)
-		bad("ordered: %llu bytes of %llu", (unsigned long long)pos,
-		    (unsigned long long)s->total);
+	if (pos != s->total && !n) {
+		struct tcp_info info = { 0 };
+		socklen_t len = sizeof(info);
+		int unread = -1;
+
+		getsockopt(s->to, IPPROTO_TCP, TCP_INFO, &info, &len);
+		ioctl(s->to, FIONREAD, &unread);
+		bad("ordered: the end at %llu of %llu, by %s; state %u, unread %d",
+		    (unsigned long long)pos, (unsigned long long)s->total,
+		    spliced ? "splice" : "recv", info.tcpi_state, unread);
+	}
 	atomic_fetch_add(&sh->bytes, pos);
 out:
 	/* a writer must not wait for a reader that gave up */

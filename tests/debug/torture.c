@@ -258,10 +258,10 @@ int main(int argc, char **argv)
 	for (i = 0; i < n && !stuck; i++)
 		waitpid(pid[i], NULL, 0);
 
-	printf("# rounds %lu, bytes %lu, connections refused %lu, dumps %lu, unloads %lu; pairs %lu, ring bytes %lu\n",
+	printf("# rounds %lu, bytes %lu, connections refused %lu, splices without a page %lu, dumps %lu, unloads %lu; pairs %lu, ring bytes %lu\n",
 	       atomic_load(&sh->rounds), atomic_load(&sh->bytes), atomic_load(&sh->refused),
-	       atomic_load(&sh->dumps), atomic_load(&sh->unloads), atomic_load(&sh->pairs),
-	       atomic_load(&sh->ring_bytes));
+	       atomic_load(&sh->no_page), atomic_load(&sh->dumps), atomic_load(&sh->unloads),
+	       atomic_load(&sh->pairs), atomic_load(&sh->ring_bytes));
 	if (!atomic_load(&sh->ring_bytes))
 		bad("no byte went through a ring");
 	if (atomic_load(&sh->bad)) {

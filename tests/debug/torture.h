@@ -14,7 +14,7 @@
 
 struct shared {
 	atomic_uint beat[MAX_WORKERS];	/* rounds done, for the watchdog */
-	atomic_ulong rounds, bytes, refused, dumps, unloads, bad;
+	atomic_ulong rounds, bytes, refused, no_page, dumps, unloads, bad;
 	atomic_ulong ring_bytes, pairs;
 	atomic_bool stop;
 };
