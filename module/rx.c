@@ -164,7 +164,7 @@ static int copy_ring(const struct ring *r, struct msghdr *msg, u32 off, u32 n)
 		void *p = ring_read_seg(r, off + done, &seg);
 
 		seg = min(seg, n - done);
-		got = copy_page_to_iter(virt_to_page(p), offset_in_page(p), seg, &msg->msg_iter);
+		got = _copy_to_iter(p, seg, &msg->msg_iter);	/* see tx_append() */
 		done += got;
 		if (got < seg) {
 			iov_iter_revert(&msg->msg_iter, done);

@@ -248,7 +248,10 @@ static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msgh
 		void *p = ring_write_seg(&c->ring, done, &seg);
 
 		seg = min(seg, n - done);
-		got = copy_page_from_iter(virt_to_page(p), offset_in_page(p), seg, &msg->msg_iter);
+		/* Without the check that @p stays within an object of the heap: it is a page
+		 * of its own, and @seg ends with it.
+		 */
+		got = _copy_from_iter(p, seg, &msg->msg_iter);
 		done += got;
 		if (got < seg) {
 			iov_iter_revert(&msg->msg_iter, done);
