@@ -283,6 +283,11 @@ void socksplice_hook_init(void)
 {
 	lowat_status = install(&lowat_ops, inet_stream_ops.set_rcvlowat, "SO_RCVLOWAT");
 	splice_status = install(&hook_ops, inet_stream_ops.splice_read, "splice(2)");
+	/* Nothing is paired, so it has nobody to serve: others may have the function. */
+	if (splice_status && !lowat_status) {
+		uninstall(&lowat_ops);
+		lowat_status = splice_status;
+	}
 }
 
 void socksplice_hook_exit(void)

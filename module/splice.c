@@ -162,8 +162,7 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 
 	if (spliced)
 		n = spliced;
-	/* Not ours any more, before anything was read. */
-	else if (!c && len && n != -EPIPE)
+	else if (!c && len && n != -EPIPE)	/* not ours any more, before anything was read */
 		n = socksplice_hook_pass(sock, ppos, pipe, len, flags);
 	if (held)
 		module_put(THIS_MODULE);

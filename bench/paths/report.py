@@ -18,7 +18,7 @@ import lab  # noqa: E402
 
 WAYS = ("tcp", "unix", "paired")
 OURS = " [socksplice]"
-KERNEL = 1 << 63	# addresses from here on
+KERNEL = 1 << 63  # addresses from here on
 
 
 def counts(path):
