@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sock_diag.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -21,7 +22,42 @@ struct stream {
 	uint64_t total;
 	uint64_t salt;
 	atomic_bool *done;
+	atomic_bool *given_up;	/* of the connection: a reader has shut down both directions */
 };
+
+/* What this network namespace has dropped, and why. */
+static void tell_drops(void)
+{
+	char names[8192], values[8192], *n, *v, *nn, *vv;
+	FILE *f = fopen("/proc/net/netstat", "re");
+
+	if (!f)
+		return;
+	while (fgets(names, sizeof(names), f) && fgets(values, sizeof(values), f)) {
+		n = strtok_r(names, " \n", &nn);
+		v = strtok_r(values, " \n", &vv);
+		while (n && v) {
+			if ((strstr(n, "Drop") || strstr(n, "PAWS") || strstr(n, "Abort") ||
+			     strstr(n, "Skipped") || strstr(n, "Pruned")) && strcmp(v, "0"))
+				printf("#   %s %s\n", n, v);
+			n = strtok_r(NULL, " \n", &nn);
+			v = strtok_r(NULL, " \n", &vv);
+		}
+	}
+	fclose(f);
+}
+
+static void tell_memory(const char *which, int fd)
+{
+	uint32_t m[SK_MEMINFO_VARS] = { 0 };
+	socklen_t len = sizeof(m);
+
+	getsockopt(fd, SOL_SOCKET, SO_MEMINFO, m, &len);
+	printf("#   %s: rmem %u of %u, wmem %u of %u, forward %u, backlog %u, drops %u\n", which,
+	       m[SK_MEMINFO_RMEM_ALLOC], m[SK_MEMINFO_RCVBUF], m[SK_MEMINFO_WMEM_QUEUED],
+	       m[SK_MEMINFO_SNDBUF], m[SK_MEMINFO_FWD_ALLOC], m[SK_MEMINFO_BACKLOG],
+	       m[SK_MEMINFO_DROPS]);
+}
 
 /* Of a stream that stands still: where its bytes are. */
 static void tell(const char *what, const struct stream *s, uint64_t pos)
@@ -42,6 +78,12 @@ static void tell(const char *what, const struct stream *s, uint64_t pos)
 	printf("#   from: sent %llu, acked %llu, window %u; to: state %u, received %llu\n",
 	       (unsigned long long)a.tcpi_bytes_sent, (unsigned long long)a.tcpi_bytes_acked,
 	       a.tcpi_snd_wnd, b.tcpi_state, (unsigned long long)b.tcpi_bytes_received);
+	printf("#   to: rcv_space %u, options %x, rcv_mss %u, rcv_ssthresh %u, last data %u ms ago\n",
+	       b.tcpi_rcv_space, b.tcpi_options, b.tcpi_rcv_mss, b.tcpi_rcv_ssthresh,
+	       b.tcpi_last_data_recv);
+	tell_memory("from", s->from);
+	tell_memory("to", s->to);
+	tell_drops();
 	fflush(stdout);
 }
 
@@ -96,8 +138,9 @@ static void *ordered_write(void *arg)
 			if (flags & MSG_DONTWAIT)
 				poll(&(struct pollfd){ .fd = s->from, .events = POLLOUT }, 1, 20);
 		} else {
-			bad("ordered: send at %llu of %llu: %s", (unsigned long long)pos,
-			    (unsigned long long)s->total, n ? strerror(errno) : "0");
+			if (!atomic_load(s->given_up))
+				bad("ordered: send at %llu of %llu: %s", (unsigned long long)pos,
+				    (unsigned long long)s->total, n ? strerror(errno) : "0");
 			break;
 		}
 	}
@@ -157,6 +200,8 @@ static void *ordered_read(void *arg)
 			poll(&(struct pollfd){ .fd = s->to, .events = POLLIN }, 1, 20);
 			continue;
 		}
+		if (n < 0 && atomic_load(s->given_up))
+			break;
 		if (n < 0) {
 			bad("ordered: recv at %llu of %llu: %s", (unsigned long long)pos,
 			    (unsigned long long)s->total, strerror(errno));
@@ -171,7 +216,7 @@ static void *ordered_read(void *arg)
 			}
 		pos += n;
 	}
-	if (pos != s->total && !n) {
+	if (pos != s->total && !n && !atomic_load(s->given_up)) {
 		struct tcp_info info = { 0 };
 		socklen_t len = sizeof(info);
 		int unread = -1;
@@ -184,9 +229,13 @@ static void *ordered_read(void *arg)
 	}
 	atomic_fetch_add(&sh->bytes, pos);
 out:
-	/* a writer must not wait for a reader that gave up */
-	if (pos != s->total)
+	/* A writer must not wait for a reader that gave up. The other direction ends there,
+	 * too, and has nothing to complain of.
+	 */
+	if (pos != s->total) {
+		atomic_store(s->given_up, true);
 		shutdown(s->to, SHUT_RDWR);
+	}
 	atomic_store(s->done, true);
 	if (pip[0] >= 0) {
 		close(pip[0]);
@@ -228,7 +277,11 @@ void pester(int fd)
 		setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &v, sizeof(v));
 		break;
 	case 7:
-		v = 4096 << below(6);
+		/* Where acknowledgements fail, too, TCP shuts its window for good behind segments
+		 * that are out of order and larger than this: until the sender's next
+		 * retransmission, which may be a minute away.
+		 */
+		v = with_faults ? 131072 : 4096 << below(6);
 		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &v, sizeof(v));
 		break;
 	case 8:
@@ -272,7 +325,7 @@ static void *ordered_pester(void *arg)
 
 void ordered(uint64_t salt)
 {
-	atomic_bool done[2] = { false, false };
+	atomic_bool done[2] = { false, false }, given_up = false;
 	struct stream s[2];
 	struct pest p = { .salt = salt * 4 + 3, .done = done };
 	pthread_t t[6];
@@ -284,6 +337,7 @@ void ordered(uint64_t salt)
 	p.fd[1] = fd[1];
 	for (i = 0; i < 2; i++)
 		s[i] = (struct stream){ .from = fd[i], .to = fd[!i], .done = &done[i],
+					.given_up = &given_up,
 					.total = 1 + below(below(8) ? 200000 : 2000000),
 					.salt = salt * 2 + i };
 	for (i = 0; i < 2; i++) {
