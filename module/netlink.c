@@ -322,10 +322,20 @@ struct sk_buff *socksplice_netlink_event_begin(void **hdr)
 	return skb;
 }
 
+/* For do_one_broadcast(), which passes over whom this is true of. A socket of another network
+ * namespace hears ours where it listens to all that its own has a number for
+ * (NETLINK_LISTEN_ALL_NSID), and the namespaces share their users.
+ */
+static int is_a_stranger(struct sock *listener, struct sk_buff *skb, void *data)
+{
+	return !net_eq(sock_net(listener), &init_net);
+}
+
 /* An overrun is the listener's: the sequence numbers show it to it. */
 void socksplice_netlink_event_send(struct sk_buff *skb)
 {
-	genlmsg_multicast(&family, skb, 0, GROUP_EVENTS, GFP_KERNEL);
+	genlmsg_multicast_netns_filtered(&family, &init_net, skb, 0, GROUP_EVENTS, GFP_KERNEL,
+					 is_a_stranger, NULL);
 }
 
 /* Of pairs or splices. */

@@ -5,6 +5,8 @@
 stranger.py join               joins the events; prints "joined" or the error
 stranger.py listen FILE GO     joins them, makes FILE, waits for a line from GO,
                                prints what came: "nothing", or how many bytes
+stranger.py listen-all FILE GO the same, to the events of all namespaces that its own has
+                               a number for, after giving that of process 1 one
 stranger.py opener             opens the socket with the rights it has, gives them
                                up, and prints what each command answers, as
                                "NAME ok" or "NAME EPERM"
@@ -18,7 +20,8 @@ import sys
 
 CTRL, GETFAMILY, FAMILY_NAME, FAMILY_ID, MCAST_GROUPS, GROUP_ID = 16, 3, 2, 1, 7, 2
 REQUEST, ACK, DUMP = 1, 4, 0x300
-SOL_NETLINK, ADD_MEMBERSHIP = 270, 1
+SOL_NETLINK, ADD_MEMBERSHIP, LISTEN_ALL_NSID = 270, 1, 8
+RTM_NEWNSID, NETNSA_NSID, NETNSA_PID = 88, 1, 2
 
 
 def attribute(kind, value):
@@ -68,6 +71,16 @@ def commands(sock, family):
         print(name, answer if isinstance(answer, str) else "ok")
 
 
+def number_process_1():
+    route = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+    route.bind((0, 0))
+    body = bytes(4) + attribute(NETNSA_NSID, struct.pack("i", 5)) + attribute(NETNSA_PID, struct.pack("I", 1))
+    route.send(struct.pack("IHHII", 16 + len(body), RTM_NEWNSID, REQUEST | ACK, 1, 0) + body)
+    code = struct.unpack_from("i", route.recv(65536), 16)[0]
+    if code:
+        sys.exit(errno.errorcode[-code])
+
+
 sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
 sock.bind((0, 0))
 family, group = find(sock)
@@ -79,6 +92,9 @@ if sys.argv[1] in ("opener", "commands"):
     commands(sock, family)
     sys.exit()
 try:
+    if sys.argv[1] == "listen-all":
+        number_process_1()
+        sock.setsockopt(SOL_NETLINK, LISTEN_ALL_NSID, 1)
     sock.setsockopt(SOL_NETLINK, ADD_MEMBERSHIP, group)
 except OSError as error:
     sys.exit(print(errno.errorcode[error.errno]))
