@@ -27,7 +27,9 @@ int socksplice_literal_status(void)
 
 #if defined(CONFIG_DYNAMIC_FTRACE) && defined(CONFIG_HAVE_DYNAMIC_FTRACE_WITH_ARGS)
 
-/* In the place of sock_setsockopt(), for our option only. May sleep. */
+/* In the place of sock_setsockopt(), for our option only. May sleep, in a page fault for as
+ * long as the caller likes: that refuses an rmmod, and does not hold one up.
+ */
 static int literal_setsockopt(struct socket *sock, int level, int optname,
 			      sockptr_t optval, unsigned int optlen)
 {
@@ -42,17 +44,21 @@ static int literal_setsockopt(struct socket *sock, int level, int optname,
 	return ret;
 }
 
-/* In the place of sk_getsockopt(). */
+/* In the place of sk_getsockopt(); the same. */
 static int literal_getsockopt(struct sock *sk, int level, int optname,
 			      sockptr_t optval, sockptr_t optlen)
 {
-	int len, ret = -EFAULT;
+	int len, ret = -ENOPROTOOPT;
 
 	socksplice_enter();
-	if (!copy_from_sockptr(&len, optlen, sizeof(len)))
-		ret = socksplice_sopt_get(sk, optval, &len);
-	if (!ret && copy_to_sockptr(optlen, &len, sizeof(len)))
+	if (try_module_get(THIS_MODULE)) {
 		ret = -EFAULT;
+		if (!copy_from_sockptr(&len, optlen, sizeof(len)))
+			ret = socksplice_sopt_get(sk, optval, &len);
+		if (!ret && copy_to_sockptr(optlen, &len, sizeof(len)))
+			ret = -EFAULT;
+		module_put(THIS_MODULE);
+	}
 	socksplice_leave();
 	return ret;
 }

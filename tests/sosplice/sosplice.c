@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* sosplice [NAME...]: runs the cases, or those named, each in a process of its own.
  * sosplice --hold: keeps splices, for unload.test, which ends them from outside.
+ * sosplice --hold-getsockopt: see literal_hold().
  */
 #include "sosplice.h"
 
@@ -125,6 +126,10 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	if (argc == 2 && !strcmp(argv[1], "--hold"))
 		return hold();
+	if (argc == 2 && !strcmp(argv[1], "--hold-getsockopt")) {
+		alarm(CASE_SECONDS);
+		return literal_hold();
+	}
 	for (i = 0; i < n; i++)
 		for (c = groups[i]; c->name; c++)
 			if (wanted(c->name, argv + 1))

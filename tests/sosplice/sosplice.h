@@ -40,6 +40,11 @@ struct sock_case {
 	void (*run)(void);
 };
 
+/* For unload.test: says "ready" with a thread inside the BSDs' getsockopt, in a page fault
+ * that ends after a line of input.
+ */
+int literal_hold(void);
+
 extern const struct sock_case call_cases[], literal_cases[], data_cases[], end_cases[];
 extern const struct sock_case leg_cases[];
 
