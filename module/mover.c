@@ -17,8 +17,11 @@
  */
 #include <linux/bvec.h>
 #include <linux/cpumask.h>
+#include <linux/cpuset.h>
 #include <linux/mm.h>
+#include <linux/sched/isolation.h>
 #include <linux/sched/mm.h>
+#include <linux/sizes.h>
 #include <linux/workqueue.h>
 #include <net/tcp.h>
 
@@ -255,6 +258,20 @@ static bool has_data(struct sock *sk)
 	return skb && off < skb->len;
 }
 
+/* Whether TCP may forget its urgent byte. On TCP a byte of one's own that is not read before
+ * those behind it is lost; of those that the kernel moves the application knows nothing. Not
+ * for ever: so far behind, its mark would be taken for one ahead.
+ */
+static bool urgent_is_over(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	if (!after(tp->copied_seq, tp->urg_seq))
+		return false;
+	return sock_flag(sk, SOCK_URGINLINE) || tp->urg_data == TCP_URG_READ ||
+	       tp->copied_seq - tp->urg_seq > SZ_1G;
+}
+
 /* Takes @sent bytes, which the sink has got, from the source's queue or its @ring. */
 static void settle(struct sosplice *s, u32 sent, bool ring)
 {
@@ -269,7 +286,7 @@ static void settle(struct sosplice *s, u32 sent, bool ring)
 	else
 		socksplice_leg_tcp_done(sk, sent);
 	sk_peek_offset_bwd(sk, sent);
-	if (unlikely(tp->urg_data) && after(tp->copied_seq, tp->urg_seq)) {
+	if (unlikely(tp->urg_data) && urgent_is_over(sk)) {
 		WRITE_ONCE(tp->urg_data, 0);
 		tcp_fast_path_check(sk);
 	}
@@ -594,9 +611,15 @@ void socksplice_mover_queue(struct sosplice *s)
 		refcount_dec(&s->ref);
 }
 
+/* The sink's owner may set it to any number, by SO_INCOMING_CPU. */
+static bool may_work_on(unsigned int cpu)
+{
+	return cpu < nr_cpu_ids && cpu_online(cpu) && !cpu_is_isolated(cpu) &&
+	       housekeeping_test_cpu(cpu, HK_TYPE_WQ);
+}
+
 void socksplice_mover_queue_arrived(struct sosplice *s)
 {
-	/* The sink's owner may set it to any number: SO_INCOMING_CPU. */
 	const unsigned int cpu = READ_ONCE(s->dst->sk_incoming_cpu);
 	bool acked;
 
@@ -604,8 +627,7 @@ void socksplice_mover_queue_arrived(struct sosplice *s)
 	acked = !socksplice_chan_get_rcu(s->dst);	/* of a ring nobody acknowledges */
 	rcu_read_unlock();
 	refcount_inc(&s->ref);
-	if (!queue_work_on(acked && cpu < nr_cpu_ids && cpu_online(cpu) ? cpu : WORK_CPU_UNBOUND,
-			   mover_wq, &s->work))
+	if (!queue_work_on(acked && may_work_on(cpu) ? cpu : WORK_CPU_UNBOUND, mover_wq, &s->work))
 		refcount_dec(&s->ref);
 }
 

@@ -37,8 +37,9 @@ static int calls_on(struct task_struct *task, const struct file *file)
 	return same;
 }
 
-/* Whether the task, which sleeps on a TCP socket, called to read: 1, 0 or -EAGAIN. Who
- * waits for room sleeps in the same way, and by splice(2) in the same system call.
+/* Whether the task, which sleeps on a TCP socket, called to read and may be sent away: 1, 0
+ * or -EAGAIN. Who waits for room sleeps in the same way, and by splice(2) in the same system
+ * call. recvmmsg(2), with messages read, would make the interruption the socket's error.
  */
 static int is_reader(struct task_struct *task, const struct file *file)
 {
@@ -50,7 +51,6 @@ static int is_reader(struct task_struct *task, const struct file *file)
 	case __NR_preadv2:
 	case __NR_recvfrom:
 	case __NR_recvmsg:
-	case __NR_recvmmsg:
 		return 1;
 	case __NR_splice:
 		return calls_on(task, file);

@@ -266,6 +266,62 @@ static void splicer_within(void)
 }
 
 /* SO_RCVTIMEO bounds the wait. */
+struct many {
+	int fd;
+	int received;		/* of the call's messages; release/acquire */
+	size_t bytes;
+};
+
+static void *receiving_many(void *arg)
+{
+	struct many *m = arg;
+	char buf[2][16];
+	struct iovec iov[2] = { { buf[0], sizeof(buf[0]) }, { buf[1], sizeof(buf[1]) } };
+	struct mmsghdr v[2] = { { .msg_hdr = { .msg_iov = &iov[0], .msg_iovlen = 1 } },
+				{ .msg_hdr = { .msg_iov = &iov[1], .msg_iovlen = 1 } } };
+	int n = recvmmsg(m->fd, v, 2, 0, NULL), i;
+
+	for (i = 0; i < n; i++)
+		m->bytes += v[i].msg_len;
+	__atomic_store_n(&m->received, n, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* An interruption of recvmmsg(2) behind its first message would be the source's error: he may
+ * take what comes first, and the splice goes on.
+ */
+static void recvmmsg_within(void)
+{
+	struct many m = { 0 };
+	size_t taken = 0;
+	pthread_t t;
+	struct relay r;
+	int left = 1;
+
+	relay_open(&r, AF_INET, AF_INET);
+	m.fd = r.p;
+	check(!pthread_create(&t, NULL, receiving_many, &m), "no thread");
+	stream_write(r.c, 0, 1);
+	while (left)
+		check(!ioctl(r.p, FIONREAD, &left), "%s", strerror(errno));
+	sleep_ms(200);		/* if it is not asleep again, it has less to withstand */
+	splice_on(&r);
+	stream_write(r.c, 1, 1000);
+	while (taken + (__atomic_load_n(&m.received, __ATOMIC_ACQUIRE) ? m.bytes - 1 : 0) < 1000) {
+		char buf[1000];
+		ssize_t n = recv(r.s, buf, sizeof(buf), MSG_DONTWAIT);
+
+		if (n > 0)
+			taken += n;
+		else
+			sleep_ms(10);
+	}
+	check(!so_error(r.p), "an error");
+	shutdown(r.c, SHUT_WR);
+	pthread_join(t, NULL);
+	check(taken + m.bytes == 1001, "%zu and %zu bytes", taken, m.bytes);
+}
+
 static void reader_timeout(void)
 {
 	struct timeval t = { .tv_usec = 100000 };
@@ -436,6 +492,10 @@ static void urgent(void)
 	check(send(r.c, "!", 1, MSG_OOB) == 1, "%s", strerror(errno));
 	stream_write(r.c, 1000, 1000);
 	stream_read(r.s, 0, 2000);
+	check(recv(r.p, &c, 1, MSG_OOB) == 1 && c == '!', "%s", strerror(errno));
+	stream_write(r.c, 2000, 1000);
+	stream_read(r.s, 2000, 1000);
+	check(recv(r.p, &c, 1, MSG_OOB) == -1 && errno == EINVAL, "read twice");
 
 	relay_open(&r, AF_INET, AF_INET);
 	setsockopt(r.p, SOL_SOCKET, SO_OOBINLINE, &one, sizeof(one));
@@ -618,6 +678,7 @@ const struct sock_case data_cases[] = {
 	{ "splice(2)-writer-asleep", pump_waits },
 	{ "reader-asleep-within", reader_within },
 	{ "splice(2)-asleep-within", splicer_within },
+	{ "recvmmsg(2)-within", recvmmsg_within },
 	{ "reader-timeout", reader_timeout },
 	{ "SO_RCVLOWAT", low_water_mark },
 	{ "storm", storm },
