@@ -74,6 +74,7 @@ struct ident {
 	u32 txhash;			/* stamped on what this end sends */
 	u32 rxhash;			/* seen on what it received */
 	int bound_dev_if;
+	bool transparent;		/* its own address may be another machine's */
 	unsigned long expires;		/* jiffies; while parked */
 	u16 sport;			/* host order */
 	u16 dport;

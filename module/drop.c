@@ -125,11 +125,17 @@ static void start(void)
 	schedule_delayed_work(&drop, 0);
 }
 
+/* Told and counted once, whichever ends are marked at the same time. */
 static void mark(struct socksplice_chan *a, struct socksplice_chan *b, const char *reason)
 {
-	if (test_and_set_bit(CHAN_DROPPED, &a->flags))
-		return;
+	bool marked;
+
+	if (a > b)
+		swap(a, b);
+	marked = test_and_set_bit(CHAN_DROPPED, &a->flags);
 	set_bit(CHAN_DROPPED, &b->flags);
+	if (marked)
+		return;
 	socksplice_event_chan(SOCKSPLICE_STAT_pairs_dropped, reason, a);
 }
 

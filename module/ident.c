@@ -88,6 +88,7 @@ bool socksplice_ident_read(const struct sock *sk, bool active, struct ident *id)
 #endif
 	id->net = sock_net(sk);
 	id->bound_dev_if = sk->sk_bound_dev_if;
+	id->transparent = inet_test_bit(TRANSPARENT, sk);
 	socksplice_ident_addresses(sk, id);
 	return true;
 }
@@ -105,6 +106,7 @@ static bool hashes_mirror(const struct ident *a, const struct ident *b)
 static bool tuples_mirror(const struct ident *a, const struct ident *b)
 {
 	return a->net == b->net && !a->bound_dev_if && !b->bound_dev_if &&
+	       !a->transparent && !b->transparent &&
 	       a->sport == b->dport && b->sport == a->dport &&
 	       ipv6_addr_equal(&a->saddr, &b->daddr) &&
 	       ipv6_addr_equal(&b->saddr, &a->daddr);

@@ -16,7 +16,8 @@
  * Joined are only ends whose sequence numbers mirror each other AND
  *   whose flow hashes do, in both directions, or
  *   which are in one network namespace, bound to no device (two VRFs may hold
- *   equal tuples), with mirrored addresses and ports.
+ *   equal tuples) nor IP_TRANSPARENT (a proxy's two connections between others may
+ *   mirror each other), with mirrored addresses and ports.
  * The first rule alone is not enough: initial sequence numbers of equal tuples
  * in two namespaces differ by a 64 ns clock only.
  *

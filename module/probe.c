@@ -49,9 +49,11 @@ static bool may_probe(const struct sock *sk)
 	const struct tcp_sock *tp = tcp_sk(sk);
 
 	/* With data in flight TCP finds out by itself, and our answer would
-	 * count among its duplicate ACKs.
+	 * count among its duplicate ACKs. Nor while an ACK is owed: TCP would take it for
+	 * sent with the probe, and the peer reads nothing of a segment that old.
 	 */
 	return socksplice_probe_asks(sk) &&
+	       !inet_csk_ack_scheduled(sk) && !tp->compressed_ack &&
 	       !tp->packets_out && tp->write_seq == tp->snd_una && !tp->repair;
 }
 
