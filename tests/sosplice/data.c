@@ -265,7 +265,6 @@ static void splicer_within(void)
 	reader_waits(splicing, false);
 }
 
-/* SO_RCVTIMEO bounds the wait. */
 struct many {
 	int fd;
 	int received;		/* of the call's messages; release/acquire */
@@ -322,6 +321,7 @@ static void recvmmsg_within(void)
 	check(taken + m.bytes == 1001, "%zu and %zu bytes", taken, m.bytes);
 }
 
+/* SO_RCVTIMEO bounds the wait. */
 static void reader_timeout(void)
 {
 	struct timeval t = { .tv_usec = 100000 };
