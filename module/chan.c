@@ -12,6 +12,7 @@
  * The slot is written directly, because tcp_set_ulp() is not exported.
  */
 #include <linux/gfp.h>
+#include <linux/kmemleak.h>
 #include <linux/module.h>
 #include <linux/rbtree.h>
 #include <linux/sched.h>
@@ -283,7 +284,7 @@ struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ide
 
 	/* Data before ops: who sees our ops finds a chan or NULL. */
 	rcu_assign_pointer(icsk->icsk_ulp_data, c);
-	smp_store_release(&icsk->icsk_ulp_ops, &socksplice_ulp);
+	smp_store_release(&icsk->icsk_ulp_ops, socksplice_ulp);
 	WRITE_ONCE(sk->sk_prot, socksplice_proto_clone(sk));
 	return c;
 }
@@ -550,7 +551,7 @@ static int ulp_get_info(struct sock *sk, struct sk_buff *skb COMPAT_NET_ADMIN_PA
 	return 0;
 }
 
-struct tcp_ulp_ops socksplice_ulp = {
+static const struct tcp_ulp_ops ulp_ops = {
 	.name		= "socksplice",
 	.owner		= THIS_MODULE,
 	.release	= ulp_release,
@@ -558,8 +559,21 @@ struct tcp_ulp_ops socksplice_ulp = {
 	.get_info_size	= ulp_get_info_size,
 };
 
+const struct tcp_ulp_ops *socksplice_ulp __ro_after_init;
+
+const struct tcp_ulp_ops *socksplice_ulp_make(const struct tcp_ulp_ops *ops)
+{
+	struct tcp_ulp_ops *copy = kmemdup(ops, sizeof(*ops), GFP_KERNEL);
+
+	kmemleak_not_leak(copy);
+	return copy;
+}
+
 int socksplice_chan_init(void)
 {
+	socksplice_ulp = socksplice_ulp_make(&ulp_ops);
+	if (!socksplice_ulp)
+		return -ENOMEM;
 	chan_cache = KMEM_CACHE(socksplice_chan, SLAB_HWCACHE_ALIGN | SLAB_ACCOUNT);
 	return chan_cache ? 0 : -ENOMEM;
 }

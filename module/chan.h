@@ -210,21 +210,28 @@ static inline u32 socksplice_chan_progress(const struct socksplice_chan *c)
 	return READ_ONCE(c->ring.tail) + READ_ONCE(c->tcp_taken);
 }
 
-extern struct tcp_ulp_ops socksplice_ulp, socksplice_soend_ulp;
+/* What icsk_ulp_ops of a socket of ours points at, set before the first is. Never freed: a
+ * getsockopt(TCP_ULP) that TCP began before the socket was ours holds no reference, and may
+ * be in a page fault, about to read the name, for as long as its user likes.
+ */
+extern const struct tcp_ulp_ops *socksplice_ulp, *socksplice_soend_ulp;
+
+/* A copy of @ops that stays, or NULL. */
+const struct tcp_ulp_ops *socksplice_ulp_make(const struct tcp_ulp_ops *ops);
 
 /* The chan of a socket whose lock the caller holds, or NULL. */
 static inline struct socksplice_chan *socksplice_chan_get(const struct sock *sk)
 {
 	const struct inet_connection_sock *icsk = inet_csk(sk);
 
-	if (READ_ONCE(icsk->icsk_ulp_ops) != &socksplice_ulp)
+	if (READ_ONCE(icsk->icsk_ulp_ops) != socksplice_ulp)
 		return NULL;
 	return (__force void *)rcu_access_pointer(icsk->icsk_ulp_data);
 }
 
 static inline bool slot_is_ours(const struct tcp_ulp_ops *ops)
 {
-	return ops == &socksplice_ulp || ops == &socksplice_soend_ulp;
+	return ops == socksplice_ulp || ops == socksplice_soend_ulp;
 }
 
 /* What the slot holds, without the lock, under rcu_read_lock(). Attaching writes the

@@ -531,8 +531,11 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 		copied += n;
 		if (!c)
 			break;
-		if (n || (!len && rx_look_total(&l) > peek_pos))
+		if (n || (!len && rx_look_total(&l) > peek_pos)) {
+			if (copied < len)	/* by a writer that is as fast: see tx_locked() */
+				cond_resched();
 			continue;
+		}
 
 		if (copied >= target)
 			break;

@@ -600,7 +600,7 @@ void socksplice_soend_inherit(struct sock *sk, struct soend *end)
 
 	sock_owned_by_me(sk);
 	rcu_assign_pointer(icsk->icsk_ulp_data, end);
-	WRITE_ONCE(icsk->icsk_ulp_ops, &socksplice_soend_ulp);
+	WRITE_ONCE(icsk->icsk_ulp_ops, socksplice_soend_ulp);
 	set_functions(sk, role_of(end));
 }
 
@@ -683,7 +683,7 @@ int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 		smp_store_release(&c->end, end);
 	} else {
 		rcu_assign_pointer(icsk->icsk_ulp_data, end);
-		smp_store_release(&icsk->icsk_ulp_ops, &socksplice_soend_ulp);
+		smp_store_release(&icsk->icsk_ulp_ops, socksplice_soend_ulp);
 	}
 	WRITE_ONCE(sk->sk_prot, &prots[!!c][RESTING][f]);
 	/* If not, it rests. */
@@ -706,11 +706,13 @@ void socksplice_soend_wake(struct sock *sk)
 		plain.data_ready(sk);	/* SIGIO */
 }
 
-struct tcp_ulp_ops socksplice_soend_ulp = {
+static const struct tcp_ulp_ops ulp_ops = {
 	.name		= "so_splice",
 	.owner		= THIS_MODULE,
 	.release	= ulp_release,
 };
+
+const struct tcp_ulp_ops *socksplice_soend_ulp __ro_after_init;
 
 #define DROP_BATCH	256
 #define DROP_AGAIN	(HZ / 50 ? : 1)		/* jiffies */
@@ -846,6 +848,9 @@ int socksplice_soend_init(void)
 	make_protos(true, V6, socksplice_proto_paired(true));
 	paired_prot = socksplice_proto_paired(false);
 
+	socksplice_soend_ulp = socksplice_ulp_make(&ulp_ops);
+	if (!socksplice_soend_ulp)
+		return -ENOMEM;
 	err = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, &sock);
 	if (err)
 		return err;

@@ -111,7 +111,7 @@ static inline struct soend *socksplice_soend_get(const struct sock *sk)
 
 	if (c)
 		return c->end;
-	if (READ_ONCE(icsk->icsk_ulp_ops) != &socksplice_soend_ulp)
+	if (READ_ONCE(icsk->icsk_ulp_ops) != socksplice_soend_ulp)
 		return NULL;
 	return (__force void *)rcu_access_pointer(icsk->icsk_ulp_data);
 }

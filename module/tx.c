@@ -184,11 +184,12 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 		return ROUTE_SPECIAL;
 	if (!test_bit(CHAN_RX_READY, &peer->flags))
 		return ROUTE_STARTUP;
-	/* Not left to drop.c alone, which would wait for us to let go of the socket: in
-	 * the middle of a send that may be as long as we like.
+	/* A drop is not left to drop.c alone, which would wait for us to let go of the
+	 * socket: in the middle of a send that may be as long as we like. The kernel
+	 * itself may look at TCP's counters for what has arrived, as ksmbd does.
 	 */
-	route = unlikely(test_bit(CHAN_DROPPED, &c->flags)) ? ROUTE_CLOSED :
-							      look_at_reader(sk, peer);
+	route = unlikely(test_bit(CHAN_DROPPED, &c->flags) || sk->sk_kern_sock) ?
+		ROUTE_CLOSED : look_at_reader(sk, peer);
 	if (unlikely(route != ROUTE_RING)) {
 		if (route == ROUTE_CLOSED)
 			socksplice_drop_close(sk, c);
@@ -563,6 +564,10 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool *held)
 		if (n) {
 			/* as tcp_sendmsg_locked(), of what has come meanwhile */
 			sk_flush_backlog(sk);
+			/* It allocates meanwhile, which may sleep; a reader that is as fast
+			 * as we are would keep us here for all of a message.
+			 */
+			cond_resched();
 			continue;
 		}
 		c->ring_full++;

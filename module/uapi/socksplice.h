@@ -174,7 +174,7 @@ enum {
  *	SOCKSPLICE_RING_SIZE_MIN to _MAX, or 0 for the default.
  * @busy_poll_usec: how long this end's reader spins before it sleeps, in µs,
  *	0 to SOCKSPLICE_BUSY_POLL_MAX, while it is paired. Where the socket's own
- *	SO_BUSY_POLL is longer, that.
+ *	SO_BUSY_POLL is longer, that, up to the same maximum.
  * @flags: SOCKSPLICE_PAIR_*; the others must be 0.
  * @group: a number by which whoever enrols this end knows it again, such as that of
  *	a policy; 0 for none, unless @memory_cap is not 0.
