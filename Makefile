@@ -41,7 +41,7 @@ modules: deps	## build the module for the two kernels that the tests boot
 test:	## what CI runs: all layers, on both kernels, without what takes hours
 	@tests/run $(ARGS)
 
-test-full:	## the same with the long storms and soaks
+test-full:	## the same with the long storms and soaks, the kernel's selftests and other people's suites
 	@tests/run --full $(ARGS)
 
 test-debug:	## the tests in VMs on two debug kernels, one with KASAN, one with lockdep and kmemleak

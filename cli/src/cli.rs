@@ -189,7 +189,7 @@ pub struct PolicySet {
     pub loopback_only: bool,
 
     /// How long a reader spins before it sleeps, in microseconds (0 to 1000), or as its
-    /// SO_BUSY_POLL says, if that is longer [default: SO_BUSY_POLL, or the module's short_wait]
+    /// SO_BUSY_POLL says, if that is longer, up to 1000 [default: SO_BUSY_POLL, or the module's short_wait]
     #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(0..=BUSY_POLL_MAX as i64))]
     pub busy_poll: Option<u32>,
 
