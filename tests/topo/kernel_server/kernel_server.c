@@ -59,7 +59,8 @@ static int __init kernel_server_init(void)
 
 	if (!buf)
 		return -ENOMEM;
-	err = sock_create_kern(current->nsproxy->net_ns, AF_INET, SOCK_STREAM, IPPROTO_TCP, &listener);
+	err = sock_create_kern(current->nsproxy->net_ns, AF_INET, SOCK_STREAM, IPPROTO_TCP,
+			       &listener);
 	if (err)
 		goto err_buf;
 	sk_net_refcnt_upgrade(listener->sk);
