@@ -32,6 +32,8 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sock_diag.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -258,6 +260,27 @@ static void stream(double seconds, char **cpus)
 	waitpid(pid, NULL, 0);
 }
 
+/* Says where the rest of a burst is: with the writer's TCP, with TCP before the program, or
+ * redirected and not yet with the reader. SO_MEMINFO's first is the memory of what was received.
+ */
+static void stands_still(int queued, int count)
+{
+	__u32 mem[2][SK_MEMINFO_VARS] = { 0 };
+	int unacked = 0, unsent = 0, before = 0;
+	socklen_t len = sizeof(mem[0]);
+
+	ioctl(flow.wr, SIOCOUTQ, &unacked);
+	ioctl(flow.wr, SIOCOUTQNSD, &unsent);
+	ioctl(flow.via, FIONREAD, &before);
+	getsockopt(flow.via, SOL_SOCKET, SO_MEMINFO, mem[0], &len);
+	len = sizeof(mem[1]);
+	getsockopt(flow.rd, SOL_SOCKET, SO_MEMINFO, mem[1], &len);
+	die("%d of %d bytes are in the queue; %d unacknowledged, %d of them unsent, %d before the "
+	    "program; memory %u of %u there, %u of %u at the reader", queued, count, unacked, unsent,
+	    before, mem[0][SK_MEMINFO_RMEM_ALLOC], mem[0][SK_MEMINFO_RCVBUF],
+	    mem[1][SK_MEMINFO_RMEM_ALLOC], mem[1][SK_MEMINFO_RCVBUF]);
+}
+
 /* Until all of a burst is in the reader's queue. */
 static void wait_queued(int count)
 {
@@ -266,7 +289,7 @@ static void wait_queued(int count)
 
 	while (!ioctl(flow.rd, FIONREAD, &n) && n < count) {
 		if (now(CLOCK_MONOTONIC) - start > 10)
-			die("%d of %d bytes are in the queue", n, count);
+			stands_still(n, count);
 		usleep(100);
 	}
 }
