@@ -29,12 +29,13 @@ ROWS = [(path, size) for path, sizes in (
     ("send", (1, 1024, 16384)), ("recv", (1, 1024, 16384)), ("recv-nothing", (1,)),
     ("poll-nothing", (1,)), ("poll-ready", (1,)),
     ("rr", (1, 1024, 16384)), ("rr-epoll", (1, 1024)), ("stream", (64, 1024, 16384, 65536)),
+    ("stream-epoll", (64, 1024, 16384, 65536)),
 ) for size in sizes]
 
 
 def count(path, size):
     """Times. Of a stream many, as TCP's buffers take the first megabytes without its reader."""
-    return max(COUNT, min(20000, STREAM // size)) if path == "stream" else COUNT
+    return max(COUNT, min(20000, STREAM // size)) if path.startswith("stream") else COUNT
 
 
 def sample(path, size, way):

@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,9 +184,9 @@ static void wait_for(int epoll)
 		err(1, "epoll_wait");
 }
 
-static int epoll_of(int fd)
+static int epoll_of(int fd, uint32_t events)
 {
-	struct epoll_event e = { .events = EPOLLIN };
+	struct epoll_event e = { .events = events };
 	int epoll = epoll_create1(0);
 
 	if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e))
@@ -195,7 +196,7 @@ static int epoll_of(int fd)
 
 static void echo_epoll(int fd, size_t len)
 {
-	int epoll = epoll_of(fd);
+	int epoll = epoll_of(fd, EPOLLIN);
 	size_t got = 0;
 
 	for (;;) {
@@ -219,7 +220,7 @@ static unsigned int path_rr_epoll(int a, int b, size_t len, unsigned int count)
 	int epoll;
 
 	with_child(a, b, echo_epoll, len);
-	epoll = epoll_of(a);
+	epoll = epoll_of(a, EPOLLIN);
 	for (unsigned int i = 0; i < count + 16; i++) {
 		size_t got = 0;
 
@@ -264,6 +265,47 @@ static unsigned int path_stream(int a, int b, size_t len, unsigned int count)
 	return count;
 }
 
+static void swallow_epoll(int fd, size_t len)
+{
+	int epoll = epoll_of(fd, EPOLLIN);
+
+	(void)len;
+	do
+		wait_for(epoll);
+	while (recv(fd, buf, sizeof(buf), MSG_DONTWAIT) > 0);
+	send_one(fd, 1);
+}
+
+/* The same by two event loops: who finds no room asks epoll for it. */
+static unsigned int path_stream_epoll(int a, int b, size_t len, unsigned int count)
+{
+	int epoll;
+
+	with_child(a, b, swallow_epoll, len);
+	epoll = epoll_of(a, EPOLLOUT);
+	for (unsigned int i = 0; i < count + 64; i++) {
+		size_t sent = 0;
+
+		if (i == 64)
+			mark_on();
+		while (sent < len) {
+			ssize_t n = send(a, buf, len - sent, MSG_DONTWAIT);
+
+			if (n > 0)
+				sent += n;
+			else if (errno == EAGAIN)
+				wait_for(epoll);
+			else
+				err(1, "send");
+		}
+	}
+	if (shutdown(a, SHUT_WR))
+		err(1, "shutdown");
+	recv_one(a, 1);
+	mark_off();
+	return count;
+}
+
 static const struct path {
 	const char *name;
 	unsigned int (*run)(int a, int b, size_t len, unsigned int count);
@@ -271,6 +313,7 @@ static const struct path {
 	{ "send", path_send }, { "recv", path_recv }, { "recv-nothing", path_recv_nothing },
 	{ "poll-nothing", path_poll_nothing }, { "poll-ready", path_poll_ready },
 	{ "rr", path_rr }, { "rr-epoll", path_rr_epoll }, { "stream", path_stream },
+	{ "stream-epoll", path_stream_epoll },
 };
 
 static void connect_tcp(int fd[2])

@@ -162,10 +162,13 @@ def set_up(uml, ring_size, ring_max):
 
 
 def rows(regex):
-    for place, ways in (("loopback", list(WAYS)), ("containers", ["tcp", "nodelay", "paired", "paired+poll"])):
+    for place, ways in (("loopback", list(WAYS)), ("containers", ["tcp", "nodelay", "paired", "paired+poll"]),
+                        ("event loops", ["tcp", "nodelay", "unix", "paired"])):
         for kind, sizes in (("rr", RR), ("stream", STREAM)):
             for size in sizes:
                 if place == "containers" and size not in (1, 1024, 16384, 65536):
+                    continue
+                if place == "event loops" and kind == "rr" and size not in (1, 1024, 16384):
                     continue
                 if re.search(regex, f"{place} {kind} {size}"):
                     yield place, kind, size, [w for w in ways if kind == "stream" or w != "nodelay"]
@@ -179,11 +182,12 @@ def sample(uml, row, way, cpus, msec):
     place, kind, size = row["place"], row["kind"], row["size"]
     conn, poll, nodelay = WAYS[way]
     name = conn + ("-veth" if place == "containers" else "")
+    loop = int(place == "event loops")
     before = uml.look()
     if kind == "rr":
-        answer = uml.run(f"rr {name} {size} {cpus[0]} {cpus[1]} {poll} {msec}")
+        answer = uml.run(f"rr {name} {size} {cpus[0]} {cpus[1]} {poll} {msec} {loop}")
     else:
-        answer = uml.run(f"stream {name} {size} {cpus[0]} {cpus[1]} {poll} {nodelay} {msec}")
+        answer = uml.run(f"stream {name} {size} {cpus[0]} {cpus[1]} {poll} {nodelay} {msec} {loop}")
     others = uml.others(before)
     count, nsec, ring = map(int, answer.split())
     result = {"value": count / nsec * 1e9, "others": others}

@@ -30,6 +30,10 @@ def name(row):
     return ("request/response, " if row["kind"] == "rr" else "stream, sends of ") + lab.size(row["size"])
 
 
+def paired_ways(row):
+    return [w for w in ("paired", "paired+poll") if w in row["ways"]]
+
+
 class Row:
     """The rounds of a row that nobody disturbed; a ratio is of one round's samples."""
 
@@ -59,13 +63,14 @@ class Row:
 def table(rows):
     ways = [w for w in NAMES if any(w in r.row["ways"] for r in rows)]
     rated = [w for w in ("paired", "paired+poll", "socket", "socket+poll") if "ring" in ways and w in ways]
-    yield ["", *(NAMES[w] for w in ways), "paired/TCP", "+poll/TCP",
+    polls = "paired+poll" in ways
+    yield ["", *(NAMES[w] for w in ways), "paired/TCP", *(["+poll/TCP"] if polls else []),
            *(("+poll" if "+" in w else w) + "/ring" for w in rated), "by ring"]
     for r in rows:
         scale = 1e3 if r.row["kind"] == "rr" else 1e6
         yield [name(r.row) + (" *" if r.rough else ""),
                *(f"{r.median(w) / scale:,.1f}" if w in r.row["ways"] else "-" for w in ways),
-               f"{r.to_tcp('paired'):.2f}x", f"{r.to_tcp('paired+poll'):.2f}x",
+               f"{r.to_tcp('paired'):.2f}x", *([f"{r.to_tcp('paired+poll'):.2f}x"] if polls else []),
                *(f"{r.to_ring(w):.2f}" for w in rated),
                f"{r.by_ring():.1%}"]
 
@@ -93,8 +98,8 @@ def targets(rows):
                         if r.row["kind"] == "rr" and r.row["cpus"] == 1 and r.row["size"] == 1024])
     yield from verdict("streams to TCP, its better mode", 1.0,
                        [(r.to_tcp(way), where(r, {"paired": "", "paired+poll": " +poll"}[way]) +
-                         (", containers" if r.row["place"] != "loopback" else ""))
-                        for r in rows if r.row["kind"] == "stream" for way in ("paired", "paired+poll")])
+                         ("" if r.row["place"] == "loopback" else ", " + r.row["place"]))
+                        for r in rows if r.row["kind"] == "stream" for way in paired_ways(r.row)])
 
 
 def ratios(data):
@@ -105,7 +110,7 @@ def ratios(data):
             yield from OTHERS[row.row["place"]].ratios(row)
             continue
         cpus = "one CPU" if row.row["cpus"] == 1 else "two CPUs"
-        for way in ("paired", "paired+poll"):
+        for way in paired_ways(row.row):
             yield f"{row.row['place']}, {cpus}, {name(row.row)}", f"{NAMES[way]} to TCP", row.to_tcp(way), row.rough
 
 
@@ -149,7 +154,7 @@ def report(path):
                       here.get(1, "-"), here.get(2, "-")])
     out += ["", *lab.grid(lines)]
     losses = [f"{r.row['place']}, {r.row['cpus']} CPU, {name(r.row)}, {NAMES[w]}: {r.to_tcp(w):.2f}" for r in rows
-              for w in ("paired", "paired+poll") if r.to_tcp(w) < 1]
+              for w in paired_ways(r.row) if r.to_tcp(w) < 1]
     out += ["", "Slower than TCP:" if losses else "Nowhere slower than TCP.", *("  " + x for x in losses)]
     print("\n".join(out))
 

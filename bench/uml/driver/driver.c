@@ -11,11 +11,12 @@
  *	open NAME tcp|unix|ring|socket|spliced	keeps a connection by that name
  *	open NAME copying CPU		the same; for these see relay.h
  *	open NAME piping CPU FD FD
- *	rr NAME SIZE CPU CPU POLL MSEC	requests of SIZE bytes, answers of as many
- *	stream NAME SIZE CPU CPU POLL NODELAY MSEC	sends of SIZE bytes, one way
+ *	rr NAME SIZE CPU CPU POLL MSEC [LOOP]	requests of SIZE bytes, answers of as many
+ *	stream NAME SIZE CPU CPU POLL NODELAY MSEC [LOOP]	sends of SIZE bytes, one way
  *		by threads on these CPUs, the sender's first, for MSEC milliseconds;
- *		POLL in microseconds. Answer: COUNT NANOSECONDS BYTES, where COUNT is
- *		transactions or bytes, and BYTES went by ring or by SO_SPLICE
+ *		POLL in microseconds; LOOP is 1 if they are event loops. Answer: COUNT
+ *		NANOSECONDS BYTES, where COUNT is transactions or bytes, and BYTES went
+ *		by ring or by SO_SPLICE
  *	splice module|kernel		for the next: see ops.h
  *	hook FD				sends splice(2) on the caller's TCP socket FD there
  *	take FD PIPE SINK BUF SIZE BYTES COUNT	what the caller would do by system
@@ -332,7 +333,7 @@ static int take_set(const char *val)
 
 static int run_set(const char *val, const struct kernel_param *kp)
 {
-	unsigned int poll, nodelay = 1, msec, cpus[2] = {}, fd;
+	unsigned int poll, nodelay = 1, msec, cpus[2] = {}, fd, loop = 0;
 	struct job j = {};
 	char name[24], kind[24];
 	int pipes[2] = { -1, -1 };
@@ -352,10 +353,10 @@ static int run_set(const char *val, const struct kernel_param *kp)
 		return take_set(val);
 	if (!strncmp(val, "c2c", 3))
 		return measure_c2c();
-	j.stream = sscanf(val, "stream %23s %zu %u %u %u %u %u", name, &j.size,
-			  &cpus[0], &cpus[1], &poll, &nodelay, &msec) == 7;
-	if (!j.stream && sscanf(val, "rr %23s %zu %u %u %u %u", name, &j.size,
-				&cpus[0], &cpus[1], &poll, &msec) != 6)
+	j.stream = sscanf(val, "stream %23s %zu %u %u %u %u %u %u", name, &j.size,
+			  &cpus[0], &cpus[1], &poll, &nodelay, &msec, &loop) >= 7;
+	if (!j.stream && sscanf(val, "rr %23s %zu %u %u %u %u %u", name, &j.size,
+				&cpus[0], &cpus[1], &poll, &msec, &loop) < 6)
 		return -EINVAL;
 	j.conn = find(name);
 	if (!j.conn || !j.size || j.size > MAX_SIZE ||
@@ -363,7 +364,7 @@ static int run_set(const char *val, const struct kernel_param *kp)
 	    cpus[1] >= nr_cpu_ids || !cpu_online(cpus[1]))
 		return -EINVAL;
 	j.nsec = (u64)msec * NSEC_PER_MSEC;
-	return transport_set(j.conn, poll, nodelay) ?: measure(&j, cpus);
+	return transport_set(j.conn, poll, nodelay, loop) ?: measure(&j, cpus);
 }
 
 static int run_get(char *buf, const struct kernel_param *kp)

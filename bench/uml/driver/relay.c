@@ -116,7 +116,7 @@ static int open_legs(struct conn *c, struct conn *legs)
 	if (!err)
 		err = transport_open_tcp(&legs[1]);
 	for (i = 0; i < 2 && !err; i++)
-		err = transport_set(&legs[i], 0, true);
+		err = transport_set(&legs[i], 0, true, false);
 	c->end[0] = legs[0].end[0];
 	c->end[1] = legs[1].end[1];
 	c->is_tcp = true;

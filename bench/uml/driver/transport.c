@@ -3,12 +3,14 @@
 #include <linux/in.h>
 #include <linux/inet.h>
 #include <linux/module.h>
+#include <linux/poll.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/stat.h>
 #include <linux/slab.h>
 #include <linux/uio.h>
 #include <linux/un.h>
+#include <linux/wait.h>
 #include <net/sock.h>
 #include <net/tcp.h>
 
@@ -138,14 +140,17 @@ int transport_open_socket(struct conn *c, u32 size)
 	return err;
 }
 
-int transport_set(struct conn *c, unsigned int poll_usec, bool nodelay)
+int transport_set(struct conn *c, unsigned int poll_usec, bool nodelay, bool event_loop)
 {
 	int i, err = 0, poll = poll_usec, on = nodelay;
 
 	for (i = 0; i < 2 && !err; i++) {
 		struct socket *sock = c->end[i].sock;
 
+		if (event_loop && (!sock || !sock->ops->poll))
+			return -EINVAL;
 		c->end[i].poll_usec = poll_usec;
+		c->end[i].event_loop = event_loop;
 		if (!c->is_tcp)
 			continue;
 		err = sock_setsockopt(sock, SOL_SOCKET, SO_BUSY_POLL,
@@ -246,9 +251,21 @@ static int ring_recvmsg(struct socket *sock, struct msghdr *msg, size_t len, int
 	return bare_recv(e->in, NULL, &msg->msg_iter, len, e->poll_usec);
 }
 
+/* What epoll_wait(2) would sleep for. */
+static void wait_for(struct socket *sock, __poll_t events)
+{
+	DEFINE_WAIT_FUNC(wait, woken_wake_function);
+
+	events |= EPOLLERR | EPOLLHUP;
+	add_wait_queue(sk_sleep(sock->sk), &wait);
+	while (!(sock->ops->poll(NULL, sock, NULL) & events))
+		wait_woken(&wait, TASK_INTERRUPTIBLE, MAX_SCHEDULE_TIMEOUT);
+	remove_wait_queue(sk_sleep(sock->sk), &wait);
+}
+
 int transport_send(struct end *e, void *buf, size_t len)
 {
-	struct msghdr msg = { .msg_flags = MSG_NOSIGNAL };
+	struct msghdr msg = { .msg_flags = MSG_NOSIGNAL | (e->event_loop ? MSG_DONTWAIT : 0) };
 	size_t done = 0;
 
 	if (!e->sock) {
@@ -259,6 +276,10 @@ int transport_send(struct end *e, void *buf, size_t len)
 		struct kvec vec = { .iov_base = buf + done, .iov_len = len - done };
 		int n = kernel_sendmsg(e->sock, &msg, &vec, 1, vec.iov_len);
 
+		if (n == -EAGAIN && e->event_loop) {
+			wait_for(e->sock, EPOLLOUT);
+			continue;
+		}
 		if (n <= 0)
 			return n ? n : -EPIPE;
 		done += n;
@@ -274,7 +295,11 @@ ssize_t transport_recv(struct end *e, void *buf, size_t len)
 
 	if (!e->sock)
 		return bare_recv(e->in, buf, NULL, len, e->poll_usec);
-	n = kernel_recvmsg(e->sock, &msg, &vec, 1, len, 0);
+	do {
+		if (e->event_loop)
+			wait_for(e->sock, EPOLLIN | EPOLLRDHUP);
+		n = kernel_recvmsg(e->sock, &msg, &vec, 1, len, e->event_loop ? MSG_DONTWAIT : 0);
+	} while (n == -EAGAIN && e->event_loop);
 	return n ? n : -EPIPE;
 }
 

@@ -25,6 +25,7 @@ struct end {
 	struct socket *sock;		/* NULL: a bare ring */
 	struct bare_ring *in, *out;
 	unsigned int poll_usec;		/* how long a reader looks before it sleeps */
+	bool event_loop;		/* never sleeps in a call, but until poll() says to call */
 };
 
 struct conn {
@@ -43,8 +44,10 @@ int transport_open_unix(struct conn *c);
 int transport_open_ring(struct conn *c, u32 size);
 int transport_open_socket(struct conn *c, u32 size);
 
-/* Busy polling and TCP_NODELAY of both ends from now on. The caller is privileged. */
-int transport_set(struct conn *c, unsigned int poll_usec, bool nodelay);
+/* Busy polling and TCP_NODELAY of both ends from now on, and whether who uses them is an
+ * event loop, which a bare ring cannot be. The caller is privileged.
+ */
+int transport_set(struct conn *c, unsigned int poll_usec, bool nodelay, bool event_loop);
 
 /* All of @len bytes; 0 or an error. */
 int transport_send(struct end *e, void *buf, size_t len);
