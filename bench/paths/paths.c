@@ -268,11 +268,13 @@ static unsigned int path_stream(int a, int b, size_t len, unsigned int count)
 static void swallow_epoll(int fd, size_t len)
 {
 	int epoll = epoll_of(fd, EPOLLIN);
+	ssize_t n;
 
 	(void)len;
-	do
+	do {
 		wait_for(epoll);
-	while (recv(fd, buf, sizeof(buf), MSG_DONTWAIT) > 0);
+		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+	} while (n > 0 || (n < 0 && errno == EAGAIN));
 	send_one(fd, 1);
 }
 

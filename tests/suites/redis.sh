@@ -15,7 +15,7 @@ small_sockets() { # small_sockets COMMAND...
 		exec "$@"' - "$@"
 }
 
-# A unit that hangs ends, too: paired, a minute after twice what it took on TCP here.
+# A unit that hangs ends, too: paired, a minute after twice what it took on TCP here, at most.
 redis_suites() { # redis_suites OUT UNIT...: the verdict of each test
 	local unit log with limit began out=$1
 	shift
@@ -23,8 +23,8 @@ redis_suites() { # redis_suites OUT UNIT...: the verdict of each test
 		log=$VM_OUT/$out-${unit//\//-}.all
 		with='exec'
 		[ "$unit" != unit/obuf-limits ] || with=small_sockets
-		limit=600
-		[ "$out" = plain ] || limit=$((2 * ${took[plain $unit]} + 60))
+		limit=300
+		[ "$out" = plain ] || [ "${took[plain $unit]}" -gt 120 ] || limit=$((2 * ${took[plain $unit]} + 60))
 		began=$SECONDS
 		(cd $tmp && $with timeout $limit tclsh tests/test_helper.tcl --single "$unit" --clients 1 \
 			--tags '-slow -cluster' < /dev/null) > "$log" 2>&1

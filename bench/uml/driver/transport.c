@@ -258,6 +258,10 @@ static void wait_for(struct socket *sock, __poll_t events)
 
 	events |= EPOLLERR | EPOLLHUP;
 	add_wait_queue(sk_sleep(sock->sk), &wait);
+	/* In the queue before the look, as sock_poll_wait() has it, which does nothing here
+	 * without a table: pairs with the barrier in skwq_has_sleeper().
+	 */
+	smp_mb();
 	while (!(sock->ops->poll(NULL, sock, NULL) & events))
 		wait_woken(&wait, TASK_INTERRUPTIBLE, MAX_SCHEDULE_TIMEOUT);
 	remove_wait_queue(sk_sleep(sock->sk), &wait);
