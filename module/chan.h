@@ -121,7 +121,7 @@ struct socksplice_chan {
 	 */
 	u32 seq;
 	/* Set by a producer that sleeps for space, cleared by the consumer that
-	 * wakes all of them, and by the last that goes; see want_space in tx.c and
+	 * wakes all of them, and by the last that goes; see want_space in tx_wait.c and
 	 * rx.c for the barriers.
 	 */
 	int want_space;
@@ -143,9 +143,9 @@ struct socksplice_chan {
 
 	/* The socket's lock, all of these. */
 	bool rx_between;	/* a reader holds rx_mutex, between two parts of a read */
-	bool spilled;		/* counted as one spill until it reopens */
+	bool spilled;		/* counted as one spill until it reopens; read without it, too */
 	/* Both are read without it, too, by who waits for the other: wait_var_event() on the
-	 * first, whose barrier is the partner of the one before wake_up_var() in tx.c.
+	 * first, whose barrier is the partner of the one before wake_up_var() in tx_wait.c.
 	 */
 	bool tx_between;	/* a sender waits for space, part of its message in the ring */
 	int tx_turns;		/* others who want to send: the rest goes by TCP at once */
@@ -158,6 +158,10 @@ struct socksplice_chan {
 	int rx_sleepers;	/* in socksplice_rx_wait(): spinning, asleep, or just woken */
 	int space_waiters;	/* sleepers that wait for space in the ring */
 	unsigned char rx_short;	/* readers' waits in turn that were short, or enough; rx_wait.c */
+	/* tx_wait.c: moments that are yet to be left out; how many, after the last one in vain */
+	unsigned char vain_skips, vain_run;
+	bool rx_hot;		/* the last that spun had bytes at once; rx_wait.c */
+	u64 rx_sent;		/* bytes sent, when it did */
 	u32 ring_mem;		/* bytes allocated */
 	unsigned long ring_retry;	/* jiffies; after an allocation failed, else 0 */
 	unsigned int ring_full;		/* times, since it last had another size */

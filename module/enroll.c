@@ -23,7 +23,7 @@ bool socksplice_pairing = true;
 bool socksplice_shadow;
 bool socksplice_loaded;
 unsigned int socksplice_ring_size = SOCKSPLICE_RING_SIZE_DEFAULT;
-unsigned int socksplice_ring_max;
+unsigned int socksplice_ring_max = SOCKSPLICE_RING_MAX_DEFAULT;
 
 /* sock_def_readable(), which is not exported: what an ordinary TCP socket has.
  * A socket with another one belongs to a consumer in the kernel.

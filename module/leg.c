@@ -107,7 +107,7 @@ int socksplice_leg_send(struct sock *sk, struct msghdr *msg, size_t len,
 		return tcp_sendmsg_locked(sk, msg, len);
 	before = c->ring_bytes;		/* nobody waits, so the lock is kept, and @c with it */
 	old = set_active_memcg(memcg);
-	ret = socksplice_tx_sendmsg_locked(sk, msg);
+	ret = socksplice_tx_sendmsg_locked(sk, msg, false);	/* the source is locked, too */
 	set_active_memcg(old);
 	socksplice_stat_add(SOCKSPLICE_STAT_so_splice_to_ring_bytes, c->ring_bytes - before);
 	return ret;

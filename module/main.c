@@ -25,6 +25,7 @@
 #include "inflight.h"
 #include "kick.h"
 #include "memory.h"
+#include "moment.h"
 #include "netlink.h"
 #include "policy.h"
 #include "probe.h"
@@ -122,7 +123,7 @@ static const struct kernel_param_ops ring_max_ops = {
 	.get = param_get_uint,
 };
 module_param_cb(ring_max, &ring_max_ops, &socksplice_ring_max, 0644);
-MODULE_PARM_DESC(ring_max, "Bytes that a ring may grow to if it is full again and again, where no policy says; 0: it keeps its size (default)");
+MODULE_PARM_DESC(ring_max, "Bytes that a ring may grow to if it is full again and again, where no policy says; 0: it keeps its size (default: 262144)");
 
 module_param_named(memory_cap, socksplice_memory_cap, ullong, 0644);
 MODULE_PARM_DESC(memory_cap, "Most bytes that all rings may hold together; 0: no limit (default: an eighth of the memory)");
@@ -132,6 +133,7 @@ static int __init socksplice_init(void)
 	int err;
 
 	socksplice_memory_init();
+	socksplice_moment_init();
 	err = socksplice_proto_init();
 	if (err)
 		return err;
@@ -174,6 +176,7 @@ err_netlink:
 err_hook:
 	socksplice_hook_exit();
 	socksplice_inflight_drain();
+	socksplice_moment_exit();
 	socksplice_drop_exit();
 	socksplice_sosplice_exit();
 err_ident:
@@ -192,6 +195,7 @@ static void __exit socksplice_exit(void)
 	socksplice_netlink_exit();
 	socksplice_hook_exit();
 	socksplice_inflight_drain();
+	socksplice_moment_exit();
 	socksplice_kick_exit();
 	socksplice_probe_exit();
 	socksplice_idle_exit();

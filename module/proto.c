@@ -20,6 +20,7 @@
 #include "rx.h"
 #include "rx_look.h"
 #include "tx.h"
+#include "tx_wait.h"
 
 static struct proto clone_v4, clone_v6;
 
@@ -200,6 +201,7 @@ static int proto_unpair(struct sock *sk)
 	err = close_peers_ring(c);
 	if (!err) {
 		lock_sock(sk);
+		socksplice_tx_wait_turn(sk);	/* as for the lock, on TCP */
 		if (rx_chan(sk) == c) {
 			if (socksplice_chan_is_done(sk, c, peer))
 				socksplice_chan_detach(sk);

@@ -24,6 +24,15 @@
 
 #define SHORT_WAITS	2
 
+/* A reader that spins, had bytes at once when it did so last, and has sent nothing since, is at
+ * the end of a stream. It looks this much later: each look, and each message that it takes alone,
+ * keeps the writer, whose cache lines it takes.
+ */
+#define GATHER		(2 * NSEC_PER_USEC)
+
+/* At once: before so much was over, the time to gather included. */
+#define HOT		(GATHER + NSEC_PER_USEC)
+
 unsigned int socksplice_short_wait = 10;
 
 /* A reader, and when by local_clock(); 0: nobody wants to know. */
@@ -82,14 +91,21 @@ static u64 short_nsec(void)
 /* With the lock dropped. Takes the time off @timeo as schedule_timeout() would. */
 static bool rx_spin(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos, s64 budget)
 {
+	const u64 sent = c->ring_bytes + c->tcp_bytes;
+	const s64 gather = c->rx_hot && sent == c->rx_sent ? min(GATHER, budget) : 0;
 	const unsigned long before = jiffies;
 	s64 spun = 0;	/* less than nothing, perhaps, on another CPU */
 	bool hit;
 	u64 start;
 
+	c->rx_sent = sent;
 	sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	release_sock(sk);
 	start = local_clock();
+	while (spun < gather && single_task_running() && !need_resched()) {
+		cpu_relax();
+		spun = local_clock() - start;
+	}
 	for (;;) {
 		hit = socksplice_rx_has_more(sk, c, pos);
 		if (hit || spun >= budget || !single_task_running() || need_resched() ||
@@ -99,6 +115,7 @@ static bool rx_spin(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 		spun = local_clock() - start;
 	}
 	lock_sock(sk);
+	c->rx_hot = hit && spun < HOT;
 	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	if (spun > 0)
 		socksplice_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, spun);

@@ -47,7 +47,7 @@
 	X(rings_capped)		/* not made: a cap of memory.h is reached */ \
 	X(ends_limited)		/* had no ring to send into when they wanted one */ \
 	X(spills)							\
-	X(writer_waits)		/* blocking writers that waited for the reader */ \
+	X(writer_waits)		/* writers that slept for the reader, be it for a moment */ \
 	X(busy_poll_hits)						\
 	X(busy_poll_nsec)	/* spent looking for bytes */		\
 	X(probes_sent)		/* packets that ask whether the path works */ \

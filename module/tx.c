@@ -17,12 +17,9 @@
  * locked.
  */
 #include <linux/module.h>
-#include <linux/sched/clock.h>
-#include <linux/sched/signal.h>
-#include <linux/sched/stat.h>
+#include <linux/sched.h>
 #include <linux/uio.h>
 #include <linux/wait.h>
-#include <linux/wait_bit.h>
 #include <net/tcp.h>
 
 #include "capture.h"
@@ -37,13 +34,13 @@
 #include "rx.h"
 #include "stats.h"
 #include "tx.h"
+#include "tx_wait.h"
 
-/* How long a blocking writer waits for a reader that takes next to nothing before it
- * goes on over TCP, whose buffers hold more than the ring.
+/* Bytes are published in such parts, so that a reader that is awake copies while we do. It is
+ * woken for a whole message, or for twice as much of it: each wake-up costs more than
+ * such a copy.
  */
-#define SPILL_WAIT	max(HZ / 100, 2)
-
-#define SPIN_WAIT	(30 * NSEC_PER_USEC)
+#define PART		16384U
 
 /* A ring that was full so often is too small for what is sent, if it may grow. */
 #define GROW_AFTER	8
@@ -51,6 +48,7 @@
 /* Where bytes go: the ring, or TCP for the reason that is counted. */
 enum route {
 	ROUTE_RING = -1,
+	ROUTE_BEHIND = -2,	/* TCP for now: see is_behind() */
 	ROUTE_UNPAIRED = SOCKSPLICE_STAT_MAX,	/* TCP, and nothing to count */
 	ROUTE_STARTUP = SOCKSPLICE_STAT_tcp_bytes_startup,
 	ROUTE_SPILL = SOCKSPLICE_STAT_tcp_bytes_spill,
@@ -159,10 +157,11 @@ static bool ring_is_empty(const struct socksplice_chan *c)
 
 /*
  * Where the next bytes of @msg go. Opens the ring where it may be opened; may
- * sleep, for memory, with the lock held.
+ * sleep, for memory, with the lock held. @moments: who sends waits for no more than a moment
+ * (tx_wait.c), so ROUTE_BEHIND rather than a ring that the reader will not come to for long.
  */
 static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
-			   const struct msghdr *msg)
+			   const struct msghdr *msg, bool moments)
 {
 	struct socksplice_chan *peer = c ? socksplice_chan_peer(c) : NULL;
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -195,6 +194,13 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 			socksplice_drop_close(sk, c);
 		return route;
 	}
+	if (c->spilled && moments && socksplice_tx_is_behind(sk, c, peer)) {
+		/* By numbers that are not the peer's it would be for ever. */
+		if (likely(seq_is_the_peers(tp, peer)))
+			return ROUTE_BEHIND;
+		socksplice_drop_close(sk, c);
+		return ROUTE_CLOSED;
+	}
 	if (!c->ring.pages) {
 		if (ring_must_wait(c))
 			return ROUTE_MEMORY;
@@ -221,13 +227,13 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 			return ROUTE_CLOSED;
 		}
 		WRITE_ONCE(c->seq, tp->write_seq);
-		c->spilled = false;
+		WRITE_ONCE(c->spilled, false);
 	}
 	return ROUTE_RING;
 }
 
 /*
- * Appends up to a quarter of the ring and publishes it; the caller wakes the
+ * Appends a part, up to a quarter of the ring, and publishes it; the caller wakes the
  * reader, before it sleeps or returns. Returns the number of bytes, 0 if the
  * ring is full, or, with nothing taken,
  *	-EFAULT	a byte could not be read from the sender's memory
@@ -237,8 +243,7 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msghdr *msg)
 {
 	struct socksplice_chan *peer = socksplice_chan_peer(c);
-	/* In quarters, so that a reader that is awake copies while we do. */
-	size_t want = min_t(size_t, msg_data_left(msg), c->ring.size / 4);
+	size_t want = min3((size_t)c->ring.size / 4, (size_t)PART, msg_data_left(msg));
 	struct capture_slot slot;
 	u32 done = 0, n;
 
@@ -289,137 +294,6 @@ static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msgh
 	c->ring_bytes += done;
 	socksplice_stat_add(SOCKSPLICE_STAT_ring_bytes, done);
 	return done;
-}
-
-static bool tx_space_or_end(struct sock *sk, struct socksplice_chan *c,
-			    struct socksplice_chan *peer, bool between)
-{
-	return ring_len(&c->ring) <= READ_ONCE(c->ring.size) / 2 || READ_ONCE(sk->sk_err) ||
-	       (READ_ONCE(sk->sk_shutdown) & SEND_SHUTDOWN) ||
-	       test_bit(CHAN_RX_CLOSED, &peer->flags) ||
-	       test_bit(CHAN_TX_CLOSED, &c->flags) ||
-	       (between && READ_ONCE(c->tx_turns));
-}
-
-/* Part of somebody's message is in the ring, and he waits, without the lock, for space
- * where TCP, whose buffer is larger, would have taken all of it: nothing may come between.
- * So he goes on over TCP at once, and we wait for that as for the lock, which he would
- * hold on TCP: however the socket blocks, and whatever signal comes. May drop the lock.
- */
-static noinline void __tx_wait_turn(struct sock *sk, struct socksplice_chan *c)
-{
-	struct socksplice_chan *peer;
-
-	do {
-		peer = socksplice_chan_hold(c);
-		/* While this is not zero, nobody sets tx_between. */
-		WRITE_ONCE(c->tx_turns, c->tx_turns + 1);
-		socksplice_tx_wake_sleepers(sk);
-		release_sock(sk);
-		wait_var_event(&c->tx_between, !READ_ONCE(c->tx_between));
-		lock_sock(sk);
-		WRITE_ONCE(c->tx_turns, c->tx_turns - 1);
-		socksplice_chan_put(c, peer);
-		c = socksplice_chan_get(sk);
-	} while (c && c->tx_between);
-}
-
-static void tx_wait_turn(struct sock *sk)
-{
-	struct socksplice_chan *c = socksplice_chan_get(sk);
-
-	if (unlikely(c && c->tx_between))
-		__tx_wait_turn(sk, c);
-}
-
-/* The reader usually runs, on another CPU, and half a ring is a matter of
- * microseconds: look for that long before sleeping, as a mutex does for its
- * owner. Not while another task wants this CPU: it may be the reader. With the lock
- * dropped.
- */
-static bool tx_spin_space(struct sock *sk, struct socksplice_chan *c,
-			  struct socksplice_chan *peer, bool between)
-{
-	bool space = false;
-	u64 end;
-
-	if (num_online_cpus() == 1)
-		return false;
-	release_sock(sk);
-	end = local_clock() + SPIN_WAIT;
-	while (single_task_running() && !need_resched() &&
-	       !signal_pending(current) && local_clock() < end) {
-		space = tx_space_or_end(sk, c, peer, between);
-		if (space)
-			break;
-		cpu_relax();
-	}
-	lock_sock(sk);
-	return space;
-}
-
-/*
- * A blocking writer with a full ring waits for its reader, similar to
- * sk_stream_wait_memory(), as long as the reader takes a good part of the ring
- * every now and then. True if it is worth another look at the ring, false if
- * TCP has to take over. Shortens *@timeo by the time spent. @between: part of the message
- * is in the ring. Drops the lock: @c may be detached on return, and if so we hold the module:
- * *@held is set.
- */
-static bool tx_wait_space(struct sock *sk, struct socksplice_chan *c, long *timeo, bool between,
-			  bool *held)
-{
-	struct socksplice_chan *peer = socksplice_chan_peer(c);
-	DEFINE_WAIT_FUNC(wait, woken_wake_function);
-	bool again = true;
-
-	if (between && c->tx_turns)
-		return false;
-	socksplice_chan_pin(sk, c);
-	if (between)
-		WRITE_ONCE(c->tx_between, true);
-	if (tx_spin_space(sk, c, peer, between))
-		goto unpin;
-	socksplice_stat_inc(SOCKSPLICE_STAT_writer_waits);
-	c->sleepers++;
-	c->space_waiters++;
-	add_wait_queue(sk_sleep(sk), &wait);
-	while (again) {
-		u32 progress = socksplice_chan_progress(c);
-		long slice = min_t(long, *timeo, SPILL_WAIT), t = slice;
-
-		do {
-			WRITE_ONCE(c->want_space, 1);
-			/* The wish before the look at the tail: pairs with the
-			 * barrier in socksplice_rx_consume().
-			 */
-			smp_mb();
-			if (sk_wait_event(sk, &t, tx_space_or_end(sk, c, peer, between),
-					  &wait))
-				break;
-		} while (t && !signal_pending(current));
-		if (*timeo != MAX_SCHEDULE_TIMEOUT)
-			*timeo -= slice - t;
-		if (t && !signal_pending(current))
-			break;
-		again = *timeo && !signal_pending(current) &&
-			socksplice_chan_progress(c) - progress >= c->ring.size / 8;
-	}
-	remove_wait_queue(sk_sleep(sk), &wait);
-	c->sleepers--;
-	if (!--c->space_waiters)
-		WRITE_ONCE(c->want_space, 0);
-unpin:
-	if (between) {
-		WRITE_ONCE(c->tx_between, false);
-		if (c->tx_turns) {
-			smp_mb();	/* before wake_up_var() looks for waiters */
-			wake_up_var(&c->tx_between);
-			again = false;
-		}
-	}
-	*held |= socksplice_chan_unpin(sk, c);
-	return again;
 }
 
 /* Of what was appended. @sk is locked. */
@@ -518,12 +392,11 @@ static void sent_by_tcp(struct sock *sk, enum route why, ssize_t n)
 	c->tcp_msgs++;
 }
 
-/* *@held: the module, for who was un-paired asleep. */
-static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool *held)
+/* As socksplice_tx_sendmsg_locked(). */
+static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool may_wait, struct tx_wait *w)
 {
-	long timeo = sock_sndtimeo(sk, msg->msg_flags & MSG_DONTWAIT);
 	const int disconnects = sk->sk_disconnects;
-	const bool may_wait = timeo;	/* a mover holds its source, too, and does not: leg.c */
+	const bool moments = may_wait && !w->timeo;
 	enum route route = ROUTE_UNPAIRED;
 	unsigned int more_flags = 0;
 	struct socksplice_chan *c;
@@ -534,7 +407,9 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool *held)
 		bool again;
 
 		c = socksplice_chan_get(sk);
-		route = tx_route(sk, c, msg);
+		route = tx_route(sk, c, msg, moments);
+		if (route == ROUTE_BEHIND)
+			goto wait;
 		if (route != ROUTE_RING)
 			break;
 		n = tx_append(sk, c, msg);
@@ -550,11 +425,9 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool *held)
 			return copied;
 		}
 		copied += n;
-		/* A reader that sleeps is woken for a whole message, or for half
-		 * a ring of it: each wake-up costs more than such a copy. Of a full ring
-		 * it has been told.
-		 */
-		if (n && (!msg_data_left(msg) || ring_len(&c->ring) >= c->ring.size / 2))
+		/* Of a full ring it has been told. */
+		if (n && (!msg_data_left(msg) ||
+			  ring_len(&c->ring) >= min(c->ring.size / 2, 2 * PART)))
 			tell_reader(sk, c);
 		if (!msg_data_left(msg)) {
 			c->ring_msgs++;
@@ -571,10 +444,11 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool *held)
 			continue;
 		}
 		c->ring_full++;
-		again = timeo && tx_wait_space(sk, c, &timeo, copied > 0, held);
+wait:
+		again = may_wait && socksplice_tx_wait(sk, c, w, msg_data_left(msg), copied > 0);
 		/* While we waited, somebody may have begun a message. */
 		if (may_wait && !copied)
-			tx_wait_turn(sk);
+			socksplice_tx_wait_turn(sk);
 		/* The rest belongs to the connection that was, though there may
 		 * be a new one; as sk_stream_wait_memory() has it.
 		 */
@@ -585,11 +459,11 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool *held)
 		}
 		if (again)
 			continue;
-		if (!timeo)
-			more_flags = MSG_DONTWAIT;	/* all of SO_SNDTIMEO is gone */
+		if (!w->timeo)
+			more_flags = MSG_DONTWAIT;	/* all of SO_SNDTIMEO is gone, if any was */
 		c = socksplice_chan_get(sk);
 		if (c && !c->spilled) {
-			c->spilled = true;
+			WRITE_ONCE(c->spilled, true);
 			socksplice_stat_inc(SOCKSPLICE_STAT_spills);
 		}
 		route = ROUTE_SPILL;
@@ -611,12 +485,12 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool *held)
 	return copied;
 }
 
-ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg)
+ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg, bool may_wait)
 {
-	bool held = false;
-	ssize_t ret = tx_locked(sk, msg, &held);
+	struct tx_wait w = { .timeo = sock_sndtimeo(sk, msg->msg_flags & MSG_DONTWAIT) };
+	ssize_t ret = tx_locked(sk, msg, may_wait, &w);
 
-	if (held)
+	if (w.held)
 		module_put(THIS_MODULE);
 	return ret;
 }
@@ -627,8 +501,8 @@ int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
 
 	socksplice_enter();
 	lock_sock(sk);
-	tx_wait_turn(sk);
-	ret = socksplice_tx_sendmsg_locked(sk, msg);
+	socksplice_tx_wait_turn(sk);
+	ret = socksplice_tx_sendmsg_locked(sk, msg, true);
 	release_sock(sk);
 	socksplice_leave();
 	return ret;

@@ -9,10 +9,10 @@ struct socksplice_chan;
 /* struct proto.sendmsg of a socket that carries a chan. */
 int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size);
 
-/* The same with the socket locked, whether it has a chan or not; drops the lock to wait,
- * unless @msg has MSG_DONTWAIT.
+/* The same with the socket locked, whether it has a chan or not. Drops the lock to wait, be it
+ * for a moment with MSG_DONTWAIT. Never if not @may_wait; @msg has MSG_DONTWAIT then.
  */
-ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg);
+ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg, bool may_wait);
 
 /* Wakes who waits for bytes at @psk, whose chan is @peer, as TCP's arrival of data would.
  * Under RCU.

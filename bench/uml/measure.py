@@ -252,7 +252,7 @@ def main():
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--msec", type=int, required=True)
     parser.add_argument("--ring-size", type=int, required=True)
-    parser.add_argument("--ring-max", type=int, default=0, help="what rings may grow to")
+    parser.add_argument("--ring-max", type=int, required=True, help="what rings may grow to; 0: as the module says")
     parser.add_argument("--only", default="", help="a regular expression over the rows")
     args = parser.parse_args()
     table = []

@@ -8,6 +8,7 @@
 #define SOCKSPLICE_COMPAT_H
 
 #include <linux/btf.h>
+#include <linux/hrtimer.h>
 #include <linux/version.h>
 
 /* Not what the probes are for: without this the compiler would have to say it. */
@@ -72,6 +73,17 @@
 #define COMPAT_WQ_PERCPU	WQ_PERCPU
 #else
 #define COMPAT_WQ_PERCPU	0
+#endif
+
+/* One call in the place of hrtimer_init() and an assignment since 6.13. */
+#ifdef HAVE_HRTIMER_SETUP
+#define compat_hrtimer_setup	hrtimer_setup
+#else
+#define compat_hrtimer_setup(timer, fn, clock, mode) \
+	do { \
+		hrtimer_init(timer, clock, mode); \
+		(timer)->function = (fn); \
+	} while (0)
 #endif
 
 #endif /* SOCKSPLICE_COMPAT_H */

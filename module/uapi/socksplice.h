@@ -161,6 +161,7 @@ enum {
 #define SOCKSPLICE_RING_SIZE_MIN	(1U << 12)
 #define SOCKSPLICE_RING_SIZE_MAX	(1U << 20)
 #define SOCKSPLICE_RING_SIZE_DEFAULT	(1U << 16)
+#define SOCKSPLICE_RING_MAX_DEFAULT	(1U << 18)
 #define SOCKSPLICE_BUSY_POLL_MAX	1000U	/* µs */
 
 /* While somebody captures the connection's packets, in the namespace of either end, it

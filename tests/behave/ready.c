@@ -169,6 +169,26 @@ static void pollout_tells_the_truth(void)
 	conn_end(&k);
 }
 
+/* A send that does not block is told of no lack of room as long as the send buffer has some,
+ * however small a ring is and however fast its reader.
+ */
+static void nonblocking_send_is_whole(void)
+{
+	const int room = 4 * MIB;	/* for what the bytes take in packets, too */
+	uint64_t out = 0, in = 0;
+	int parts = 0, late = 0;
+	struct conn k;
+
+	conn_start(&k);
+	MUST(setsockopt(k.a, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)));
+	for (int i = 0; i < 40; i++) {
+		parts += send_pattern(k.a, 600 * KIB, &out, MSG_DONTWAIT) != 600 * KIB;
+		late += recv_pattern(k.b, out - in, &in) < 0 || in != out;
+	}
+	say("sent in parts %d, not read %d", parts, late);
+	conn_end(&k);
+}
+
 static void block_signal(int sig)
 {
 	sigset_t set;
@@ -663,6 +683,7 @@ static void sigio_on_space(void)
 const struct bcase ready_cases[] = {
 	CASE(poll_masks), CASE(poll_wakes), CASE(select_wakes), CASE(epoll_level),
 	CASE(epoll_oneshot), CASE(poll_full_then_drained), CASE(pollout_tells_the_truth),
+	CASE(nonblocking_send_is_whole),
 	CASE(rcvlowat_poll), CASE(rcvlowat_recv), CASE(rcvlowat_beyond_ring),
 	CASE_PAIR(rcvlowat_with_some),
 	CASE(rcvlowat_lowered), CASE(rcvlowat_lowered_for_both),

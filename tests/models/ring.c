@@ -124,7 +124,7 @@ static enum step producer(struct thread *t)
 		if (cfg->mutation == SPACE_IGNORES_TAIL)
 			t->n = t->want;
 		if (!t->n) {
-			AT("tx_wait_space");
+			AT("socksplice_tx_wait");
 			AWAIT(in_ring() < SIZE || S.closed);
 			continue;
 		}

@@ -28,10 +28,10 @@ static bool ended(void)
 	} while (0)
 
 #define SPACE_OR_END() do {						\
-		AT("tx_space_or_end: ring_len");			\
+		AT("space_or_end: ring_len");			\
 		seen = (u8)(S.head - SHARED(S.tail)) <= RING / 2;	\
 		if (!seen) {						\
-			AT("tx_space_or_end: the end");			\
+			AT("space_or_end: the end");			\
 			explore_shared++;				\
 			seen = ended();				\
 		}							\
@@ -157,19 +157,21 @@ enum step sender(struct thread *t)
 			if (t->n)
 				continue;
 			t->again = false;
-			if (t->kind == BLOCKING) {
-				/* tx_wait_space(), which tx_spin_space() only cuts short */
-				AT("tx_wait_space: add_wait_queue");
+			if (t->kind == BLOCKING || (t->kind == NONBLOCKING && choose(2))) {
+				/* sleep_until_space(), which spin() only cuts short, and
+				 * sleep_moment(), which is one turn of it, or is left out
+				 */
+				AT("sleep_until_space: add_wait_queue");
 				explore_shared++;
 				t->queued = true;
 				S.space_waiters++;
 				for (t->again = true; t->again;) {
-					AT("tx_wait_space: progress");
+					AT("sleep_until_space: progress");
 					t->progress = SHARED(S.progress);
 					t->timeout = false;
 					do {
 						if (!MUTANT(WISH_AFTER_LOOK)) {
-							AT("tx_wait_space: want_space");
+							AT("sleep_until_space: want_space");
 							SHARED(S.want_space) = 1;
 						}
 						AT("sk_wait_event: release_sock");
@@ -177,7 +179,7 @@ enum step sender(struct thread *t)
 						SPACE_OR_END();
 						t->asleep = !seen;
 						if (MUTANT(WISH_AFTER_LOOK)) {
-							AT("tx_wait_space: want_space, too late");
+							AT("sleep_until_space: want_space, too late");
 							SHARED(S.want_space) = 1;
 						}
 						if (t->asleep) {
@@ -193,14 +195,16 @@ enum step sender(struct thread *t)
 					} while (!seen && !t->timeout);
 					if (!t->timeout)
 						break;
-					AT("tx_wait_space: progress, after the timeout");
+					AT("sleep_until_space: progress, after the timeout");
 					t->again = SHARED(S.progress) != t->progress;
+					if (t->kind == NONBLOCKING)
+						break;
 				}
-				AT("tx_wait_space: remove_wait_queue");
+				AT("sleep_until_space: remove_wait_queue");
 				explore_shared++;
 				t->queued = t->woken = false;
 				if (!--S.space_waiters || MUTANT(WISH_TAKEN_BACK)) {
-					AT("tx_wait_space: want_space = 0");
+					AT("sleep_until_space: want_space = 0");
 					SHARED(S.want_space) = 0;
 				}
 			}
