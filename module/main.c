@@ -123,7 +123,7 @@ static const struct kernel_param_ops ring_max_ops = {
 	.get = param_get_uint,
 };
 module_param_cb(ring_max, &ring_max_ops, &socksplice_ring_max, 0644);
-MODULE_PARM_DESC(ring_max, "Bytes that a ring may grow to if it is full again and again, where no policy says; 0: it keeps its size (default: 262144)");
+MODULE_PARM_DESC(ring_max, "Bytes that a ring may grow to if it is full again and again, where no policy says, or 0, and it keeps its size (default: 262144)");
 
 module_param_named(memory_cap, socksplice_memory_cap, ullong, 0644);
 MODULE_PARM_DESC(memory_cap, "Most bytes that all rings may hold together; 0: no limit (default: an eighth of the memory)");

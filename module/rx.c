@@ -144,8 +144,9 @@ void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n)
 
 	sock_owned_by_me(sk);
 	ring_consume(&peer->ring, n);
-	/* The tail before the look at the wish: pairs with tx_wait.c. Also
-	 * before CHAN_RX_CLOSED, should this be the last: pairs with tx_append().
+	/* The tail before the look at the wish: pairs with sleep_until_space() and
+	 * sleep_moment() in tx_wait.c. Also before CHAN_RX_CLOSED, should this be the
+	 * last: pairs with tx_append().
 	 */
 	smp_mb();
 	if (READ_ONCE(peer->want_space) && ring_len(&peer->ring) <= READ_ONCE(peer->ring.size) / 2)

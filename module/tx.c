@@ -48,7 +48,7 @@
 /* Where bytes go: the ring, or TCP for the reason that is counted. */
 enum route {
 	ROUTE_RING = -1,
-	ROUTE_BEHIND = -2,	/* TCP for now: see is_behind() */
+	ROUTE_BEHIND = -2,	/* TCP for now: socksplice_tx_is_behind() */
 	ROUTE_UNPAIRED = SOCKSPLICE_STAT_MAX,	/* TCP, and nothing to count */
 	ROUTE_STARTUP = SOCKSPLICE_STAT_tcp_bytes_startup,
 	ROUTE_SPILL = SOCKSPLICE_STAT_tcp_bytes_spill,

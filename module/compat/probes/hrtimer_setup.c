@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
+/* A timer gets its function with the rest. */
 #include <linux/hrtimer.h>
 
 void probe(struct hrtimer *timer, enum hrtimer_restart (*fn)(struct hrtimer *));
