@@ -64,13 +64,17 @@ def table(rows):
     ways = [w for w in NAMES if any(w in r.row["ways"] for r in rows)]
     rated = [w for w in ("paired", "paired+poll", "socket", "socket+poll") if "ring" in ways and w in ways]
     polls = "paired+poll" in ways
-    yield ["", *(NAMES[w] for w in ways), "paired/TCP", *(["+poll/TCP"] if polls else []),
+    modes = "nodelay" in ways
+    yield ["", *(NAMES[w] for w in ways), "paired/TCP", *(["paired/NODELAY"] if modes else []),
+           *(["+poll/TCP"] if polls else []),
            *(("+poll" if "+" in w else w) + "/ring" for w in rated), "by ring"]
     for r in rows:
         scale = 1e3 if r.row["kind"] == "rr" else 1e6
         yield [name(r.row) + (" *" if r.rough else ""),
                *(f"{r.median(w) / scale:,.1f}" if w in r.row["ways"] else "-" for w in ways),
-               f"{r.to_tcp('paired'):.2f}x", *([f"{r.to_tcp('paired+poll'):.2f}x"] if polls else []),
+               f"{r.to_tcp('paired'):.2f}x",
+               *([f"{r.ratio('paired', 'nodelay'):.2f}x" if "nodelay" in r.row["ways"] else "-"] if modes else []),
+               *([f"{r.to_tcp('paired+poll'):.2f}x"] if polls else []),
                *(f"{r.to_ring(w):.2f}" for w in rated),
                f"{r.by_ring():.1%}"]
 
@@ -129,7 +133,8 @@ def report(path):
            f"Medians of {data['msec']} ms samples, all ways of a row in turn; thousands of requests/s, and MB/s for streams. "
            f"Polling is {data['poll_usec']} us, a pair's rings have {lab.size(data['ring_size'])}"
            + (f" and grow to {lab.size(data['ring_max'])}." if data.get("ring_max") else "."),
-           "TCP ratios are medians of the rounds' ratios, to the better of TCP and TCP_NODELAY. 'by ring' is the least share in any sample.",
+           "TCP ratios are medians of the rounds' ratios, to the better of TCP and TCP_NODELAY, and to the latter alone. "
+           "'by ring' is the least share in any sample.",
            f"A cache line took {statistics.median(c2c):.0f} ns between the CPUs ({min(c2c)} to {max(c2c)}). Others had "
            f"{statistics.mean(others):.1%} of a CPU of ours; {dropped} of {len(rounds)} rounds of a row were disturbed"
            + (", and those are dropped, but in rows marked * too few remained." if dropped else ".")]
