@@ -26,6 +26,7 @@
 #include "idle.h"
 #include "kick.h"
 #include "memory.h"
+#include "pages.h"
 #include "probe.h"
 #include "proto.h"
 #include "sosplice.h"
@@ -49,26 +50,11 @@ unsigned int socksplice_pairs_live(void)
 	return READ_ONCE(pairs_live);
 }
 
-static void pages_free(void **pages, u32 n)
-{
-	while (n--)
-		free_page((unsigned long)pages[n]);
-	kfree(pages);
-}
-
-static void ring_free(struct socksplice_chan *c)
-{
-	if (!c->ring.pages)
-		return;
-	pages_free(c->ring.pages, c->ring.size >> PAGE_SHIFT);
-	socksplice_memory_uncharge(c->memory.group, c->ring.size);
-}
-
 static void chan_unref(struct socksplice_chan *c)
 {
 	if (!refcount_dec_and_test(&c->ref))
 		return;
-	ring_free(c);
+	socksplice_pages_free(c);
 	if (c->memory.group)
 		socksplice_memory_group_put(c->memory.group);
 	kmem_cache_free(chan_cache, c);
@@ -363,122 +349,6 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 	spin_unlock_bh(&pairs_lock);
 }
 
-/* Pages for a ring of @size, charged; NULL, and *@reason, if there are none. */
-static void **pages_alloc(const struct sock *sk, const struct socksplice_chan *c, u32 size,
-			  const char **reason)
-{
-	/* The socket's own mask, because a socket that writes back memory must
-	 * not wait for memory to be written back. NORETRY: a charge that
-	 * meets memory.max fails here and the bytes go by TCP, where otherwise
-	 * it could end in an OOM kill of the sender.
-	 */
-	const gfp_t gfp = sk->sk_allocation | __GFP_ACCOUNT | __GFP_NORETRY |
-			  __GFP_NOWARN;
-	const u32 n = size >> PAGE_SHIFT;
-	void **pages;
-	u32 i;
-
-	*reason = "memory_cap";
-	if (!socksplice_memory_charge(c->memory.group, c->memory.cap, size))
-		return NULL;
-	*reason = "no_memory";
-	pages = kcalloc(n, sizeof(*pages), gfp);
-	if (!pages)
-		goto uncharge;
-	for (i = 0; i < n; i++) {
-		pages[i] = (void *)__get_free_page(gfp);
-		if (!pages[i])
-			goto undo;
-	}
-	return pages;
-undo:
-	pages_free(pages, i);
-uncharge:
-	socksplice_memory_uncharge(c->memory.group, size);
-	return NULL;
-}
-
-static void pages_put(const struct socksplice_chan *c, void **pages, u32 size)
-{
-	pages_free(pages, size >> PAGE_SHIFT);
-	socksplice_memory_uncharge(c->memory.group, size);
-}
-
-/* Once: who sends looks for a ring again and again. */
-static void limited(struct socksplice_chan *c, const char *reason)
-{
-	if (!test_and_set_bit(CHAN_LIMITED, &c->flags))
-		socksplice_event_chan(SOCKSPLICE_STAT_ends_limited, reason, c);
-}
-
-static void set_ring(struct socksplice_chan *c, void **pages, u32 size)
-{
-	ring_set_pages(&c->ring, pages, size);
-	WRITE_ONCE(c->ring_mem, pages ? size : 0);
-	c->ring_full = 0;
-}
-
-bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c)
-{
-	const char *reason;
-	void **pages;
-
-	sock_owned_by_me(sk);
-	pages = pages_alloc(sk, c, c->ring.size, &reason);
-	if (pages)
-		set_ring(c, pages, c->ring.size);
-	else
-		limited(c, reason);
-	return pages;
-}
-
-void socksplice_chan_grow_ring(const struct sock *sk, struct socksplice_chan *c)
-{
-	const u32 before = c->ring.size, size = 2 * before;
-	const char *reason;
-	void **pages, **old;
-
-	sock_owned_by_me(sk);
-	c->ring_full = 0;
-	if (size > c->memory.ring_max || ring_len(&c->ring))
-		return;
-	pages = pages_alloc(sk, c, size, &reason);
-	if (!pages) {
-		c->ring_retry = (jiffies + HZ) | 1;
-		return;
-	}
-	/* It has pages, and stays empty: who sends has the lock. */
-	old = ring_take_pages(&c->ring);
-	set_ring(c, pages, size);
-	pages_put(c, old, before);
-	socksplice_stat_inc(SOCKSPLICE_STAT_rings_grown);
-}
-
-bool socksplice_chan_give_ring_back(struct socksplice_chan *c)
-{
-	struct sock *sk = socksplice_chan_trylock(c);
-	void **pages;
-	u32 size;
-
-	if (IS_ERR(sk))
-		return false;
-	/* Nobody owns the socket, so nobody is in the middle of an append; and who has
-	 * none any more, which was seen under its lock (chan_end()), begins no other.
-	 */
-	if (!sk)
-		smp_rmb();
-	size = c->ring.size;
-	pages = ring_take_pages(&c->ring);
-	if (pages)
-		set_ring(c, NULL, c->memory.ring_size);
-	if (sk)
-		socksplice_chan_unlock(sk);
-	if (!pages)
-		return false;
-	pages_put(c, pages, size);
-	return true;
-}
-
 int socksplice_pairs_walk(u64 *last, int (*fn)(struct socksplice_chan *active,
 					       struct socksplice_chan *passive,
 					       void *arg), void *arg)
@@ -571,15 +441,23 @@ const struct tcp_ulp_ops *socksplice_ulp_make(const struct tcp_ulp_ops *ops)
 
 int socksplice_chan_init(void)
 {
+	int err;
+
 	socksplice_ulp = socksplice_ulp_make(&ulp_ops);
 	if (!socksplice_ulp)
 		return -ENOMEM;
 	chan_cache = KMEM_CACHE(socksplice_chan, SLAB_HWCACHE_ALIGN | SLAB_ACCOUNT);
-	return chan_cache ? 0 : -ENOMEM;
+	if (!chan_cache)
+		return -ENOMEM;
+	err = socksplice_pages_init();
+	if (err)
+		kmem_cache_destroy(chan_cache);
+	return err;
 }
 
 void socksplice_chan_exit(void)
 {
 	rcu_barrier();	/* chan_gone_rcu */
+	socksplice_pages_exit();
 	kmem_cache_destroy(chan_cache);
 }

@@ -18,7 +18,8 @@
  *   - chan->sk holds a reference on the socket until one RCU grace period
  *     after the detachment; the peer reaches it under rcu_read_lock() only.
  *   - The ring belongs to the sender's chan and so outlives both sockets for
- *     as long as the reader is attached. No TCP state frees it.
+ *     as long as the reader is attached. No TCP state frees it. Its pages come and go
+ *     as pages.h says.
  */
 #ifndef SOCKSPLICE_CHAN_H
 #define SOCKSPLICE_CHAN_H
@@ -60,7 +61,9 @@ enum chan_flag {
 	CHAN_ENDED,	/* detached; changed under pairs_lock */
 	CHAN_DROPPED,	/* to be un-paired, both ends; see drop.h */
 	CHAN_YIELDS,	/* gives way to who captures packets; see tap.h */
-	CHAN_LIMITED,	/* it was told that this end had no ring to send into */
+	CHAN_LIMITED,	/* it was told that this end had no room in its ring */
+	CHAN_TRIMMED,	/* a lock: somebody takes pages of a ring whose sender is detached */
+	CHAN_CHARGED,	/* this chan is charged to the memory cgroup of a task that uses it */
 };
 
 /* What identifies one end, taken at the handshake and never recomputed. */
@@ -162,8 +165,8 @@ struct socksplice_chan {
 	unsigned char vain_skips, vain_run;
 	bool rx_hot;		/* the last that spun had bytes at once; rx_wait.c */
 	u64 rx_sent;		/* bytes sent, when it did */
-	u32 ring_mem;		/* bytes allocated */
-	unsigned long ring_retry;	/* jiffies; after an allocation failed, else 0 */
+	struct ring_entry *ring_entry;	/* pages.c; while the ring is open */
+	unsigned long ring_retry;	/* jiffies; until then no page more is asked for; else 0 */
 	unsigned int ring_full;		/* times, since it last had another size */
 	u64 ring_bytes;		/* sent from this socket to its peer, as the next three */
 	u64 ring_msgs;
@@ -324,22 +327,6 @@ bool __must_check socksplice_chan_unpin(const struct sock *sk, struct socksplice
  */
 struct sock *socksplice_chan_trylock(struct socksplice_chan *c);
 void socksplice_chan_unlock(struct sock *sk);
-
-/* Makes the ring of the direction that @sk sends into. The socket is locked; may
- * sleep. Charged to the caller's memory cgroup; false where that is full, or a cap of
- * memory.h is reached, of which the verdict tells.
- */
-bool socksplice_chan_alloc_ring(const struct sock *sk, struct socksplice_chan *c);
-
-/* Makes a ring that is empty twice as large, if there is memory and it may be. The socket
- * is locked; may sleep.
- */
-void socksplice_chan_grow_ring(const struct sock *sk, struct socksplice_chan *c);
-
-/* Frees it if it is empty and nobody owns the socket; false if not. The caller holds
- * @c, and no socket.
- */
-bool socksplice_chan_give_ring_back(struct socksplice_chan *c);
 
 /* Calls @fn for each live pair whose order is above *@last, in that order, and sets
  * *@last; stops when @fn returns non-zero and returns that. @fn is called under

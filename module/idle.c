@@ -4,6 +4,7 @@
 
 #include "chan.h"
 #include "idle.h"
+#include "pages.h"
 #include "stats.h"
 
 #define IDLE_INTERVAL	HZ
@@ -15,34 +16,40 @@ unsigned int socksplice_ring_idle = 30;
 
 /* idle_work() only. */
 static struct pairs_batch batch;
-static unsigned long idle_limit;	/* jiffies, in this pass */
+static unsigned long idle_limit;	/* jiffies, in this pass; 0: none */
 
-/* Whether it is time to give the ring of @c back; notes what it sees. */
-static bool is_idle(struct socksplice_chan *c)
+/* How much of the pages of @c's ring may stay, which carried nothing since the last look: one,
+ * and none after idle_limit. U32_MAX if it did, or has no more than that. Notes what it sees.
+ */
+static u32 spare(struct socksplice_chan *c)
 {
 	u64 bytes = READ_ONCE(c->ring_bytes);
 
-	if (!READ_ONCE(c->ring_mem))
-		return false;
+	if (!READ_ONCE(c->ring.pages))
+		return U32_MAX;
 	if (bytes != c->idle_bytes) {
 		c->idle_bytes = bytes;
 		c->idle_since = jiffies;
-		return false;
+		return U32_MAX;
 	}
-	return time_after_eq(jiffies, c->idle_since + idle_limit);
+	if (idle_limit && time_after_eq(jiffies, c->idle_since + idle_limit))
+		return 0;
+	return READ_ONCE(c->ring.filled) > PAGE_SIZE ? PAGE_SIZE : U32_MAX;
 }
 
 static bool one_is_idle(struct socksplice_chan *a, struct socksplice_chan *b)
 {
-	const bool a_idle = is_idle(a), b_idle = is_idle(b);
+	const bool a_idle = spare(a) != U32_MAX, b_idle = spare(b) != U32_MAX;
 
 	return a_idle || b_idle;
 }
 
 static void give_back(struct socksplice_chan *c)
 {
-	/* One with bytes unread stays, however long; one in use, for this time. */
-	if (is_idle(c) && socksplice_chan_give_ring_back(c))
+	const u32 may_stay = spare(c);
+
+	/* Pages with bytes unread stay, however long; those of a ring in use, for this time. */
+	if (may_stay != U32_MAX && socksplice_pages_release(c, may_stay) && !may_stay)
 		socksplice_stat_inc(SOCKSPLICE_STAT_rings_given_back);
 }
 
@@ -54,12 +61,8 @@ static void give_both_back(struct socksplice_chan *a, struct socksplice_chan *b)
 
 static void idle_work(struct work_struct *work)
 {
-	unsigned int limit = READ_ONCE(socksplice_ring_idle);
-
-	if (limit) {
-		idle_limit = limit * HZ;
-		socksplice_pairs_each(&batch, one_is_idle, give_both_back);
-	}
+	idle_limit = READ_ONCE(socksplice_ring_idle) * HZ;
+	socksplice_pairs_each(&batch, one_is_idle, give_both_back);
 	/* Who makes the first pair starts the work itself. */
 	if (socksplice_pairs_live())
 		schedule_delayed_work(&idle, IDLE_INTERVAL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Rings that carry nothing for a while are given back, and made anew by the next
- * send: an idle pair costs its two chans.
+ * A ring that carries nothing for a second keeps one page, and for socksplice_ring_idle
+ * seconds none: an idle pair costs its two chans. The next send brings pages anew.
  */
 #ifndef SOCKSPLICE_IDLE_H
 #define SOCKSPLICE_IDLE_H

@@ -281,7 +281,7 @@ int socksplice_netlink_put_end(struct sk_buff *skb, const struct socksplice_chan
 	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_TCP_MSGS,
 			      READ_ONCE(c->tcp_msgs), SOCKSPLICE_A_PAD) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_SIZE, READ_ONCE(c->ring.size)) ||
-	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_MEM, READ_ONCE(c->ring_mem)) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_MEM, READ_ONCE(c->ring.filled)) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_QUEUED, ring_len(&c->ring)) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_GROUP, c->memory.group_id) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_BUSY_POLL, READ_ONCE(c->busy_poll_usec)) ||

@@ -5,12 +5,15 @@
  * It knows nothing of sockets and compiles in user space too
  * (tests/ring/ builds it with a shim for the four primitives it uses).
  *
- * The bytes live in pages of RING_PAGE_SIZE that need not be contiguous.
+ * The bytes live in pages of RING_PAGE_SIZE that need not be contiguous. Only the
+ * first @filled bytes' pages exist; the producer adds the next one before it writes
+ * there, so the rest of @size is a promise.
  * Cursors run freely modulo 2^32; head - tail is the number of bytes held,
  * which never exceeds size, a power of two.
  *
  * Who may call what:
- *   producer	ring_set_pages, ring_take_pages, ring_rewind, ring_space,
+ *   producer	ring_set_pages, ring_take_pages, ring_add_page, ring_pop_page,
+ *		ring_keep, ring_backed, ring_restart, ring_rewind, ring_space,
  *		ring_write_seg, ring_publish, ring_sent_seg, ring_retract
  *   consumer	ring_used, ring_read_seg, ring_consume
  *   anybody	ring_len (a snapshot, stale when it returns)
@@ -22,8 +25,9 @@
  *       with acquire: bytes written before the publish are seen by who sees
  *       the new head.
  *   (B) ring_consume stores tail with release; ring_space, ring_take_pages and
- *       ring_rewind load it with acquire: the consumer's reads of a slot are over
- *       before the producer writes into it again, or puts another in its place.
+ *       ring_restart load it with acquire: the consumer's reads of a slot are over
+ *       before the producer writes into it again, takes its page away, or puts
+ *       another in its place.
  */
 #ifndef SOCKSPLICE_RING_H
 #define SOCKSPLICE_RING_H
@@ -42,17 +46,19 @@
 
 struct ring {
 	/* The producer sets these three while the ring is empty: see ring_take_pages and
-	 * ring_rewind. The consumer may look at size at any time, as a bound; with a byte to
-	 * read it finds all as they were when that was published (A).
+	 * ring_restart. The consumer may look at size at any time, as a bound; with a byte to
+	 * read it finds all as they were when that was published (A). Entries of @pages
+	 * outside the bytes held are the producer's: the consumer reads none of them.
 	 */
 	u32 size;
 	u32 start;		/* a cursor at which the first page begins */
-	void **pages;		/* size / RING_PAGE_SIZE of them, or NULL */
+	void **pages;		/* size / RING_PAGE_SIZE entries, or NULL */
 
 	/* Written by the producer only. */
 	u32 head ____cacheline_aligned;
 	u32 tail_cache;		/* the producer's last view of tail */
 	u32 rewind_at;		/* where head has to be for the next look at tail to rewind */
+	u32 filled;		/* bytes of the pages that exist; anybody may look */
 
 	/* Written by the consumer only. */
 	u32 tail ____cacheline_aligned;
@@ -66,24 +72,28 @@ static inline void ring_init(struct ring *r, u32 size)
 	r->pages = NULL;
 	r->head = 0;
 	r->rewind_at = 0;
+	r->filled = 0;
 	r->tail = 0;
 	r->tail_cache = 0;
 	r->head_cache = 0;
 }
 
-/* The cursors stay what they are: the consumer may be looking at them. It looks at
- * the pages only behind a head that was published after them (A). @size, a power of two,
- * may be another one than before.
+/* Gives an empty ring its array of pages, the first @filled bytes of which exist. The
+ * cursors stay: the consumer may be looking at them. It looks at the pages only behind a
+ * head that was published after them (A). @size, a power of two, may be another one than
+ * before.
  */
-static inline void ring_set_pages(struct ring *r, void **pages, u32 size)
+static inline void ring_set_pages(struct ring *r, void **pages, u32 size, u32 filled)
 {
 	WRITE_ONCE(r->size, size);
 	r->pages = pages;
+	r->start = r->head;
+	WRITE_ONCE(r->filled, filled);
 }
 
-/* The pages of a ring that is empty, for their owner to free; NULL if there are
+/* The array of an empty ring, for its owner to free with the pages in it; NULL if there is
  * none or the ring holds bytes. The consumer has read its last byte before it moved
- * tail there (B), and needs no page before there is another one.
+ * tail there (B), and needs no page before there is another byte.
  */
 static inline void **ring_take_pages(struct ring *r)
 {
@@ -93,22 +103,78 @@ static inline void **ring_take_pages(struct ring *r)
 		return NULL;
 	r->tail_cache = r->head;	/* an older one may not fit the next size */
 	r->pages = NULL;
+	WRITE_ONCE(r->filled, 0);
 	return pages;
 }
 
-/* Lets an empty ring go on at its first page. Messages that are read one by one then pass
- * through a few pages, which stay in the caches, and not through all of them in turn.
- * Looks at the consumer's line only once in so many bytes. The consumer has read its last
- * byte before it moved tail there (B).
+/* Lets an empty ring go on at its first page; false if it holds bytes. The consumer has read
+ * its last byte before it moved tail there (B).
+ */
+static inline bool ring_restart(struct ring *r)
+{
+	r->tail_cache = smp_load_acquire(&r->tail);	/* (B) */
+	if (r->tail_cache != r->head)
+		return false;
+	r->start = r->head;
+	return true;
+}
+
+/* The same, but looks at the consumer's line only once in so many bytes. Messages that are
+ * read one by one then pass through a few pages, which stay in the caches, and not through
+ * all of them in turn.
  */
 static inline void ring_rewind(struct ring *r)
 {
 	if ((s32)(r->head - r->rewind_at) < 0)
 		return;
 	r->rewind_at = r->head + 2 * RING_PAGE_SIZE;
-	r->tail_cache = smp_load_acquire(&r->tail);	/* (B) */
-	if (r->tail_cache == r->head)
-		r->start = r->head;
+	ring_restart(r);
+}
+
+/* Where the next byte goes, counted from the first page. */
+static inline u32 ring_at(const struct ring *r)
+{
+	return (r->head - r->start) & (r->size - 1);
+}
+
+/* Bytes that the producer may write from head on before it needs another page. */
+static inline u32 ring_backed(const struct ring *r)
+{
+	return r->filled == r->size ? r->size : r->filled - ring_at(r);
+}
+
+/* Adds the next page: not all of them exist. */
+static inline void ring_add_page(struct ring *r, void *page)
+{
+	r->pages[r->filled >> RING_PAGE_SHIFT] = page;
+	WRITE_ONCE(r->filled, r->filled + RING_PAGE_SIZE);
+}
+
+/* How much of @filled has to stay. Of an empty ring, which goes on at its first page then,
+ * as much as the caller wants to @spare. Else the pages up to head's: the consumer may read
+ * in any page from tail to head, and tail only moves on. If the bytes held go round the end,
+ * every page stays.
+ */
+static inline u32 ring_keep(struct ring *r, u32 spare)
+{
+	u32 at;
+
+	if (ring_restart(r))
+		return min(spare, r->filled);
+	at = ring_at(r);
+	if (r->head - r->tail_cache > at)
+		return r->filled;
+	return (at + RING_PAGE_SIZE - 1) & ~(RING_PAGE_SIZE - 1);
+}
+
+/* Takes away the last page that exists: it lies behind what ring_keep() said. */
+static inline void *ring_pop_page(struct ring *r)
+{
+	void **last = &r->pages[(r->filled - 1) >> RING_PAGE_SHIFT], *page = *last;
+
+	*last = NULL;
+	WRITE_ONCE(r->filled, r->filled - RING_PAGE_SIZE);
+	return page;
 }
 
 /* Bytes the producer may write now. Looks at the consumer's line only when
@@ -159,7 +225,7 @@ static inline void *ring_seg(const struct ring *r, u32 pos, u32 *len)
 }
 
 /* The contiguous bytes at @off past head, still unpublished; *@len is how many
- * lie in one page. The caller stays below ring_space().
+ * lie in one page. The caller stays below ring_space() and ring_backed().
  */
 static inline void *ring_write_seg(const struct ring *r, u32 off, u32 *len)
 {

@@ -29,6 +29,7 @@
 #include "hook.h"
 #include "inflight.h"
 #include "kick.h"
+#include "pages.h"
 #include "proto.h"
 #include "rx.h"
 #include "rx_look.h"
@@ -813,6 +814,7 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	turn.inq_control = tcp_sk(sk)->recvmsg_inq;
 	c = rx_chan(sk);
 	if (c && !tcp_sk(sk)->repair) {
+		socksplice_pages_charge(sk, c);
 		ret = rx_locked(sk, &turn, msg, len, flags);
 		turn_end(&turn);
 		c = rx_chan(sk);

@@ -8,6 +8,7 @@
 #include "chan.h"
 #include "hook.h"
 #include "inflight.h"
+#include "pages.h"
 #include "rx.h"
 #include "rx_look.h"
 #include "splice.h"
@@ -112,8 +113,10 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 	timeo = sock_rcvtimeo(sk, sock->file->f_flags & O_NONBLOCK);
 	c = socksplice_rx_turn_wait(sk);
 	disconnects = sk->sk_disconnects;
-	if (c)
+	if (c) {
+		socksplice_pages_charge(sk, c);
 		socksplice_rx_mark_ready(sk, c);
+	}
 	while (len && c) {
 		rx_look(sk, c, &l);
 		/* Any byte is enough, but TCP does not wake who sleeps for less than the

@@ -44,7 +44,8 @@
 	X(tcp_bytes_idle)	/* nothing had come by the path for path_timeout */ \
 	X(rings_grown)		/* made twice as large, as they were full again and again */ \
 	X(rings_given_back)	/* nothing came for socksplice_ring_idle seconds */ \
-	X(rings_capped)		/* not made: a cap of memory.h is reached */ \
+	X(pages_reclaimed)	/* pages of rings that memory pressure took back */ \
+	X(rings_capped)		/* had no page more: a cap of memory.h is reached */ \
 	X(ends_limited)		/* had no ring to send into when they wanted one */ \
 	X(spills)							\
 	X(writer_waits)		/* writers that slept for the reader, be it for a moment */ \

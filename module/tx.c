@@ -29,6 +29,7 @@
 #include "inflight.h"
 #include "kick.h"
 #include "leg.h"
+#include "pages.h"
 #include "probe.h"
 #include "proto.h"
 #include "rx.h"
@@ -144,12 +145,6 @@ static bool seq_is_the_peers(const struct tcp_sock *tp, const struct socksplice_
 	return same;
 }
 
-/* An allocation has failed less than a second ago. */
-static bool ring_must_wait(const struct socksplice_chan *c)
-{
-	return c->ring_retry && time_before(jiffies, c->ring_retry);
-}
-
 static bool ring_is_empty(const struct socksplice_chan *c)
 {
 	return !ring_len(&c->ring);
@@ -201,16 +196,12 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 		socksplice_drop_close(sk, c);
 		return ROUTE_CLOSED;
 	}
-	if (!c->ring.pages) {
-		if (ring_must_wait(c))
+	if (unlikely(!c->ring.pages)) {
+		socksplice_pages_charge(sk, c);
+		if (!socksplice_pages_open(sk, c))
 			return ROUTE_MEMORY;
-		if (!socksplice_chan_alloc_ring(sk, c)) {
-			c->ring_retry = (jiffies + HZ) | 1;
-			return ROUTE_MEMORY;
-		}
-	} else if (unlikely(c->ring_full >= GROW_AFTER) && ring_is_empty(c) &&
-		   !ring_must_wait(c)) {
-		socksplice_chan_grow_ring(sk, c);
+	} else if (unlikely(c->ring_full >= GROW_AFTER)) {
+		socksplice_pages_grow(sk, c);
 	}
 	if (c->seq != tp->write_seq || c->spilled) {
 		if (!ring_is_empty(c))
@@ -239,6 +230,7 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
  *	-EFAULT	a byte could not be read from the sender's memory
  *	-EPIPE	the reader closed its socket meanwhile: the bytes must go by TCP,
  *		which answers with a reset
+ *	-ENOMEM	the pages of the ring have no room for them, and there are no more now
  */
 static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msghdr *msg)
 {
@@ -249,6 +241,8 @@ static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msgh
 
 	ring_rewind(&c->ring);
 	n = min_t(u32, want, ring_space(&c->ring, want));
+	if (unlikely(n > ring_backed(&c->ring)) && !socksplice_pages_fill(sk, c, n))
+		return -ENOMEM;
 	while (done < n) {
 		u32 seg, got;
 		void *p = ring_write_seg(&c->ring, done, &seg);
@@ -415,6 +409,10 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool may_wait, str
 		n = tx_append(sk, c, msg);
 		if (n == -EPIPE) {
 			route = ROUTE_CLOSED;
+			break;
+		}
+		if (n == -ENOMEM) {
+			route = ROUTE_MEMORY;
 			break;
 		}
 		if (n < 0) {

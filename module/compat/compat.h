@@ -9,6 +9,7 @@
 
 #include <linux/btf.h>
 #include <linux/hrtimer.h>
+#include <linux/list_lru.h>
 #include <linux/version.h>
 
 /* Not what the probes are for: without this the compiler would have to say it. */
@@ -84,6 +85,21 @@
 		hrtimer_init(timer, clock, mode); \
 		(timer)->function = (fn); \
 	} while (0)
+#endif
+
+/* The callback of list_lru_walk_one() lost its lock argument in 6.13. */
+#ifdef HAVE_LIST_LRU_WALK_LOCK
+#define COMPAT_LRU_WALK_PARAMS	struct list_lru_one *list, spinlock_t *lock
+#else
+#define COMPAT_LRU_WALK_PARAMS	struct list_lru_one *list
+#endif
+
+/* An argument of __list_lru_init() until 6.13. */
+#ifdef HAVE_LIST_LRU_INIT_MEMCG_KEY
+#define compat_list_lru_init_memcg_key	list_lru_init_memcg_key
+#else
+#define compat_list_lru_init_memcg_key(lru, shrinker, key) \
+	__list_lru_init(lru, true, key, shrinker)
 #endif
 
 #endif /* SOCKSPLICE_COMPAT_H */

@@ -37,6 +37,8 @@ enum mutation {
 	CONSUME_BEFORE_READ,
 	SPACE_IGNORES_TAIL,
 	PAGES_TAKEN_WITH_BYTES,
+	PAGE_POPPED_WITH_BYTES,
+	KEEP_IGNORES_WRAP,
 	REWIND_WITH_BYTES,
 	WATCH_HEAD_FIRST,
 	RETRACT_WHILE_READING,
@@ -48,13 +50,13 @@ static const struct scenario {
 	const char *name;
 	u8 bytes;	/* through the ring */
 	u8 looks;	/* of who watches */
-	bool take;	/* the producer may give the pages back */
+	bool take;	/* the pages may be given back */
 	bool close;	/* the consumer may go at any moment */
 	enum mutation mutation;
 	const char *why;	/* it is found */
 } scenarios[] = {
 	{ "ring/stream", 8, 3, false, false, NONE, NULL },
-	{ "ring/pages", 6, 1, true, false, NONE, NULL },
+	{ "ring/pages", 7, 1, true, false, NONE, NULL },
 	{ "ring/close", 6, 1, true, true, NONE, NULL },
 #define MUTATION(name) "ring/mutation/" name
 	{ MUTATION("publish_before_copy"), 4, 0, false, false, PUBLISH_BEFORE_COPY, "is read as" },
@@ -62,6 +64,9 @@ static const struct scenario {
 	{ MUTATION("space_ignores_tail"), 6, 0, false, false, SPACE_IGNORES_TAIL, "the ring holds" },
 	{ MUTATION("pages_taken_with_bytes"), 4, 0, true, false, PAGES_TAKEN_WITH_BYTES,
 	  "without pages" },
+	{ MUTATION("page_popped_with_bytes"), 4, 0, true, false, PAGE_POPPED_WITH_BYTES,
+	  "without a page" },
+	{ MUTATION("keep_ignores_wrap"), 7, 0, true, false, KEEP_IGNORES_WRAP, "without a page" },
 	{ MUTATION("rewind_with_bytes"), 6, 0, false, false, REWIND_WITH_BYTES, "is read as" },
 	{ MUTATION("watch_head_first"), 4, 1, false, false, WATCH_HEAD_FIRST, "has passed its head" },
 	{ MUTATION("retract_while_reading"), 4, 0, false, true, RETRACT_WHILE_READING, "the ring holds" },
@@ -75,24 +80,38 @@ static const struct scenario *cfg;
 
 struct thread {
 	u16 pc;
-	u8 n, i, done, want, seen;
+	u8 n, i, done, want, seen, keep;
 	u32 tail;
 };
 
 static struct {
 	struct thread producer, consumer, watcher;
 	struct ring ring;
+	void *pages[PAGES];
 	u8 bytes[PAGES][RING_PAGE_SIZE];
 	u8 closed;	/* CHAN_RX_CLOSED */
 	u8 unread;	/* the consumer has seen bytes as it went: a reset */
 	u8 was_empty, was_used;		/* since who watches began a look */
 } S;
 
-static void *pages[PAGES];
+/* Of the running step's accesses that to ring.filled, at which nobody else looks here. */
+#define UNSEEN()	((void)(explore_shared--))
 
 static u32 in_ring(void)
 {
 	return S.ring.head - S.ring.tail;
+}
+
+static u32 keep(struct thread *t)
+{
+	const u32 at = ring_at(&S.ring), spare = t->seen == 1 ? 0 : RING_PAGE_SIZE;
+	u32 n = ring_keep(&S.ring, spare);
+
+	if (cfg->mutation == PAGE_POPPED_WITH_BYTES)
+		return 0;
+	if (cfg->mutation == KEEP_IGNORES_WRAP && n == SIZE)
+		return (at + RING_PAGE_SIZE - 1) & ~(RING_PAGE_SIZE - 1);
+	return n;
 }
 
 static enum step producer(struct thread *t)
@@ -111,7 +130,8 @@ static enum step producer(struct thread *t)
 		}
 		if (!S.ring.pages) {
 			AT("ring_set_pages");
-			ring_set_pages(&S.ring, pages, SIZE);
+			ring_set_pages(&S.ring, S.pages, SIZE, 0);
+			UNSEEN();
 		}
 		AT("ring_rewind");
 		if (cfg->mutation == REWIND_WITH_BYTES)
@@ -127,6 +147,14 @@ static enum step producer(struct thread *t)
 			AT("socksplice_tx_wait");
 			AWAIT(in_ring() < SIZE || S.closed);
 			continue;
+		}
+		if (t->n > ring_backed(&S.ring)) {
+			AT("ring_restart");
+			ring_restart(&S.ring);
+		}
+		while (t->n > ring_backed(&S.ring)) {
+			AT("ring_add_page");
+			ring_add_page(&S.ring, S.bytes[S.ring.filled / RING_PAGE_SIZE]);
 		}
 		if (early) {
 			AT("ring_publish, before the copy");
@@ -156,18 +184,27 @@ static enum step producer(struct thread *t)
 		}
 		if (!cfg->take)
 			continue;
-		AT("ring_take_pages");
-		if (!choose(2))
+		/* By whoever has the producer's lock: no page, all but one, or all. */
+		AT("socksplice_pages_release");
+		t->seen = choose(3);
+		if (!t->seen)
 			continue;
-		if (cfg->mutation == PAGES_TAKEN_WITH_BYTES) {
-			S.ring.pages = NULL;
-			t->seen = 1;
-		} else {
-			t->seen = !!ring_take_pages(&S.ring);
+		if (cfg->mutation != PAGES_TAKEN_WITH_BYTES) {
+			AT("ring_keep");
+			t->keep = keep(t);
+			while (S.ring.filled > t->keep) {
+				AT("ring_pop_page");
+				memset(ring_pop_page(&S.ring), FREED, RING_PAGE_SIZE);
+			}
 		}
-		if (t->seen) {
-			AT("pages_free");
-			memset(S.bytes, FREED, sizeof(S.bytes));
+		if (t->seen == 1) {
+			AT("ring_take_pages");
+			if (cfg->mutation == PAGES_TAKEN_WITH_BYTES) {
+				S.ring.pages = NULL;
+				S.ring.filled = 0;
+			} else if (ring_take_pages(&S.ring)) {
+				UNSEEN();
+			}
 		}
 	}
 	END;
@@ -204,6 +241,10 @@ static enum step consumer(struct thread *t)
 				break;
 			}
 			byte = ring_read_seg(&S.ring, early ? t->i - t->n : t->i, &seg);
+			if ((uintptr_t)byte < RING_PAGE_SIZE) {
+				violated("the consumer reads without a page");
+				break;
+			}
 			if (SHARED(*byte) != t->done + t->i)
 				violated("byte %u is read as 0x%02x", t->done + t->i, *byte);
 		}
@@ -300,8 +341,8 @@ static void end(void)
 
 static void show(void)
 {
-	printf("ring [%d, %d)%s", (int)S.ring.tail, (int)S.ring.head,
-	       S.ring.pages ? "" : " without pages");
+	printf("ring [%d, %d)%s, pages for %u", (int)S.ring.tail, (int)S.ring.head,
+	       S.ring.pages ? "" : " without an array", S.ring.filled);
 }
 
 int main(int argc, char **argv)
@@ -313,8 +354,6 @@ int main(int argc, char **argv)
 	};
 	int bad = 0;
 
-	for (u32 i = 0; i < PAGES; i++)
-		pages[i] = S.bytes[i];
 	for (size_t i = 0; i < sizeof(scenarios) / sizeof(*scenarios); i++) {
 		cfg = &scenarios[i];
 		m.name = cfg->name;

@@ -29,6 +29,9 @@ static const char *step_write(struct model *m)
 	if (space < want && space != m->r->size - m->len)
 		return "ring_space hides free bytes";
 	n = min(want, space);
+	ring_fill(m->r, n);
+	if (m->r->filled > m->r->size)
+		return "more pages than the ring has room for";
 	while (done < n) {
 		unsigned char *p = ring_write_seg(m->r, done, &len);
 
@@ -94,6 +97,19 @@ static const char *step_retract(struct model *m)
 	return NULL;
 }
 
+/* Of an empty ring all pages but one may go, or all; else those that hold no byte. */
+static const char *step_trim(struct model *m)
+{
+	const u32 spare = rnd(&m->rng) % 2 * RING_PAGE_SIZE, before = m->r->filled;
+
+	ring_trim(m->r, spare);
+	if (!m->len && m->r->filled != min(before, spare))
+		return "an empty ring keeps pages";
+	if (m->r->filled < m->len)
+		return "more bytes than there are pages for";
+	return NULL;
+}
+
 static const char *walk(struct model *m, long steps)
 {
 	while (steps--) {
@@ -104,8 +120,10 @@ static const char *walk(struct model *m, long steps)
 			err = step_write(m);
 		else if (dice < 85)
 			err = step_read(m, 1);
-		else if (dice < 99)
+		else if (dice < 93)
 			err = step_read(m, 0);
+		else if (dice < 99)
+			err = step_trim(m);
 		else
 			err = step_retract(m);
 		if (!err && ring_len(m->r) != m->len)
@@ -126,7 +144,7 @@ int main(int argc, char **argv)
 		struct model m = { .rng = seed | 1 };
 		const char *err;
 
-		m.r = ring_new(size);
+		m.r = ring_bare(size);
 		m.q = malloc(size);
 		/* Near the wrap of the 32-bit cursors half of the time. */
 		ring_rebase(m.r, rnd(&m.rng) % 2 ? 0u - rnd(&m.rng) % (4 * size) :

@@ -7,6 +7,7 @@
 #ifndef TEST_RING_SHIM_H
 #define TEST_RING_SHIM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef uint32_t u32;
@@ -33,7 +34,7 @@ typedef int32_t s32;
 #include <string.h>
 
 /* Each page is an allocation of its own, so that the address sanitizer notices one
- * byte past any of them.
+ * byte past any of them. The array has none at first.
  */
 static inline void **pages_new(u32 size)
 {
@@ -42,12 +43,38 @@ static inline void **pages_new(u32 size)
 
 	if (!pages)
 		abort();
-	for (u32 i = 0; i < n; i++) {
-		pages[i] = malloc(RING_PAGE_SIZE);
-		if (!pages[i])
-			abort();
-	}
 	return pages;
+}
+
+static inline void *page_new(void)
+{
+	void *page = malloc(RING_PAGE_SIZE);
+
+	if (!page)
+		abort();
+	return page;
+}
+
+/* Until the producer can write @n bytes more, as socksplice_pages_fill(). */
+static inline void ring_fill(struct ring *r, u32 n)
+{
+	if (n > ring_backed(r))
+		ring_restart(r);
+	while (n > ring_backed(r))
+		ring_add_page(r, page_new());
+}
+
+/* As socksplice_pages_release(): how many pages went. */
+static inline u32 ring_trim(struct ring *r, u32 spare)
+{
+	const u32 keep = ring_keep(r, spare);
+	u32 n = 0;
+
+	while (r->filled > keep) {
+		free(ring_pop_page(r));
+		n++;
+	}
+	return n;
 }
 
 static inline void pages_free(void **pages, u32 size)
@@ -59,15 +86,24 @@ static inline void pages_free(void **pages, u32 size)
 	free(pages);
 }
 
-/* A ring of @size bytes, with its pages. */
-static inline struct ring *ring_new(u32 size)
+/* A ring of @size bytes that has no page yet. */
+static inline struct ring *ring_bare(u32 size)
 {
 	struct ring *r = aligned_alloc(64, sizeof(*r));
 
 	if (!r)
 		abort();
 	ring_init(r, size);
-	ring_set_pages(r, pages_new(size), size);
+	ring_set_pages(r, pages_new(size), size, 0);
+	return r;
+}
+
+/* One with all its pages. */
+static inline struct ring *ring_new(u32 size)
+{
+	struct ring *r = ring_bare(size);
+
+	ring_fill(r, size);
 	return r;
 }
 
@@ -81,6 +117,8 @@ static inline void ring_free(struct ring *r)
 static inline void ring_rebase(struct ring *r, u32 pos)
 {
 	r->head = r->tail = r->head_cache = r->tail_cache = r->rewind_at = pos;
+	if (r->filled < r->size)
+		r->start = pos;
 }
 
 static inline uint64_t rnd(uint64_t *s)

@@ -2,8 +2,8 @@
 /*
  * A producer thread and a consumer thread on one ring, with random chunks and
  * peeks, every byte verified; a third thread reads ring_len, as a netlink dump
- * does. Now and then the producer lets the ring run empty, gives its pages back and
- * takes new ones. At the end the consumer stops with bytes unread and the producer takes
+ * does. Pages come as they are needed; now and then the producer gives those back that
+ * hold no byte, or lets the ring run empty and takes an array of another size. At the end the consumer stops with bytes unread and the producer takes
  * them back. Built under ThreadSanitizer, and under AddressSanitizer with
  * UBSan. `stress NAME SECONDS [SEED]`
  */
@@ -22,7 +22,8 @@ struct stress {
 	uint64_t deadline;	/* ns; the producer stops then */
 	u32 size;		/* at first, constant */
 	uint64_t sent;		/* producer's; read by others after the join */
-	uint64_t renewed;	/* producer's; times it gave the pages back */
+	uint64_t renewed;	/* producer's; times it took another array */
+	uint64_t trimmed;	/* producer's; pages that it gave back from a ring with bytes */
 	uint64_t taken;		/* consumer's */
 	int producer_done;	/* release/acquire */
 	int consumer_done;	/* release/acquire */
@@ -70,7 +71,7 @@ static void renew_pages(struct stress *s, uint64_t *rng)
 		return;
 	}
 	pages_free(pages, s->r->size);
-	ring_set_pages(s->r, pages_new(size), size);
+	ring_set_pages(s->r, pages_new(size), size, 0);
 	s->renewed++;
 }
 
@@ -90,6 +91,9 @@ static void *produce(void *arg)
 			renew_pages(s, &rng);
 			continue;
 		}
+		if (rnd(&rng) % 16 == 0)
+			s->trimmed += ring_trim(s->r, rnd(&rng) % 2 * RING_PAGE_SIZE);
+		ring_fill(s->r, n);
 		while (done < n) {
 			unsigned char *p = ring_write_seg(s->r, done, &len);
 
@@ -175,7 +179,7 @@ static const char *round_run(struct stress *s, u32 size, u32 start, double secon
 	u32 left;
 
 	memset(&s->deadline, 0, sizeof(*s) - offsetof(struct stress, deadline));
-	s->r = ring_new(size);
+	s->r = ring_bare(size);
 	s->size = size;
 	ring_rebase(s->r, start);
 	s->deadline = now_ns() + seconds * 1e9;
@@ -202,7 +206,9 @@ static const char *round_run(struct stress *s, u32 size, u32 start, double secon
 	if (!s->err && !s->taken)
 		s->err = "nothing went through";
 	if (!s->err && !s->renewed)
-		s->err = "the pages were never given back";
+		s->err = "the array was never exchanged";
+	if (!s->err && !s->trimmed && size > 2 * RING_PAGE_SIZE)
+		s->err = "no page was ever given back";
 	ring_free(s->r);
 	return s->err;
 }

@@ -20,6 +20,7 @@ static u32 put(struct ring *r, const void *src, u32 n)
 {
 	u32 done = 0, len, want = min(n, ring_space(r, n));
 
+	ring_fill(r, want);
 	while (done < want) {
 		void *p = ring_write_seg(r, done, &len);
 
@@ -66,9 +67,80 @@ static int pages_come_off_an_empty_ring_only(void)
 	CHECK(ring_take_pages(r) == pages && !r->pages);
 	CHECK(!ring_take_pages(r));
 	/* the cursors go on from where they were */
-	ring_set_pages(r, pages, r->size);
+	ring_set_pages(r, pages, r->size, r->size);
 	CHECK(put(r, "yz", 2) == 2 && ring_len(r) == 2);
 	CHECK(get(r, &c, 1) == 1 && c == 'y');
+	ring_free(r);
+	return bad;
+}
+
+static int pages_come_when_the_head_reaches_them(void)
+{
+	struct ring *r = ring_bare(4 * RING_PAGE_SIZE);
+	char in[2 * RING_PAGE_SIZE] = {}, out[2 * RING_PAGE_SIZE];
+	int bad = 0;
+
+	CHECK(ring_space(r, r->size) == r->size && !ring_backed(r) && !r->filled);
+	CHECK(put(r, in, 1) == 1 && r->filled == RING_PAGE_SIZE);
+	CHECK(ring_backed(r) == RING_PAGE_SIZE - 1);
+	CHECK(put(r, in, RING_PAGE_SIZE - 1) == RING_PAGE_SIZE - 1);
+	CHECK(r->filled == RING_PAGE_SIZE && !ring_backed(r));
+	CHECK(put(r, in, 1) == 1 && r->filled == 2 * RING_PAGE_SIZE);
+	CHECK(get(r, out, RING_PAGE_SIZE + 1) == RING_PAGE_SIZE + 1);
+	/* messages that are read one by one need no page more, wherever they begin */
+	for (u32 i = 0; i < 10 * RING_PAGE_SIZE; i++) {
+		const u32 n = 1 + i % sizeof(in);
+
+		CHECK(put(r, in, n) == n && get(r, out, n) == n);
+	}
+	CHECK(r->filled == 2 * RING_PAGE_SIZE);
+	ring_free(r);
+	return bad;
+}
+
+static int pages_with_unread_bytes_stay(void)
+{
+	struct ring *r = ring_new(4 * RING_PAGE_SIZE);
+	const u32 page = RING_PAGE_SIZE;
+	char in[4 * RING_PAGE_SIZE], out[4 * RING_PAGE_SIZE];
+	int bad = 0;
+
+	for (u32 i = 0; i < sizeof(in); i++)
+		in[i] = i * 13;
+	/* the last two pages go, even if the first holds no byte any more */
+	CHECK(put(r, in, page + 1) == page + 1 && get(r, out, page) == page);
+	CHECK(ring_trim(r, 0) == 2 && r->filled == 2 * page);
+	CHECK(get(r, out, 1) == 1 && out[0] == in[page]);
+	/* of an empty ring all but what is spared; the next byte is the first page's */
+	CHECK(ring_trim(r, page) == 1 && r->filled == page && ring_backed(r) == page);
+	CHECK(!ring_trim(r, page) && !ring_trim(r, 2 * page));
+	CHECK(ring_trim(r, 0) == 1 && !r->filled && !ring_backed(r));
+	/* where they go round the end, none goes */
+	CHECK(put(r, in, 4 * page) == 4 * page && get(r, out, 3 * page) == 3 * page);
+	CHECK(put(r, in, page) == page);
+	CHECK(!ring_trim(r, 0) && r->filled == 4 * page);
+	CHECK(get(r, out, page) == page && !memcmp(out, in + 3 * page, page));
+	/* the rest begins at the first page, and ends there */
+	CHECK(ring_trim(r, 0) == 3 && r->filled == page && !ring_backed(r));
+	CHECK(get(r, out, page) == page && !memcmp(out, in, page));
+	ring_free(r);
+	return bad;
+}
+
+static int a_larger_array_keeps_the_pages(void)
+{
+	struct ring *r = ring_bare(RING_PAGE_SIZE);
+	void **larger = pages_new(2 * RING_PAGE_SIZE), **old;
+	char in[2 * RING_PAGE_SIZE] = {}, out[2 * RING_PAGE_SIZE];
+	int bad = 0;
+
+	CHECK(put(r, in, 10) == 10 && get(r, out, 10) == 10);
+	old = ring_take_pages(r);
+	larger[0] = old[0];
+	free(old);
+	ring_set_pages(r, larger, 2 * RING_PAGE_SIZE, RING_PAGE_SIZE);
+	CHECK(ring_backed(r) == RING_PAGE_SIZE && r->pages[0]);
+	CHECK(put(r, in, sizeof(in)) == sizeof(in) && get(r, out, sizeof(in)) == sizeof(in));
 	ring_free(r);
 	return bad;
 }
@@ -90,7 +162,7 @@ static int an_empty_ring_takes_another_size(void)
 		CHECK(put(r, in, before - 1) == before - 1);
 		CHECK(get(r, out, before - 1) == before - 1);
 		pages_free(ring_take_pages(r), before);
-		ring_set_pages(r, pages_new(size), size);
+		ring_set_pages(r, pages_new(size), size, 0);
 		CHECK(ring_space(r, size + 1) == size && !ring_len(r));
 		CHECK(put(r, in, size) == size && ring_len(r) == size);
 		CHECK(!ring_take_pages(r));
@@ -364,6 +436,9 @@ static const struct {
 #define T(f) { #f, f }
 	T(empty_ring_holds_nothing),
 	T(pages_come_off_an_empty_ring_only),
+	T(pages_come_when_the_head_reaches_them),
+	T(pages_with_unread_bytes_stay),
+	T(a_larger_array_keeps_the_pages),
 	T(an_empty_ring_begins_anew),
 	T(an_empty_ring_takes_another_size),
 	T(cursors_lie_on_lines_of_their_own),

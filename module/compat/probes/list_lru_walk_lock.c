@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The callback of list_lru_walk_one() is given the list's lock, until 6.13. */
+#include <linux/list_lru.h>
+
+enum lru_status probe(struct list_head *item, struct list_lru_one *list, spinlock_t *lock,
+		      void *arg);
+enum lru_status probe(struct list_head *item, struct list_lru_one *list, spinlock_t *lock,
+		      void *arg)
+{
+	list_lru_walk_cb cb = probe;
+
+	return cb(item, list, lock, arg);
+}
