@@ -165,7 +165,10 @@ struct socksplice_chan {
 	unsigned char vain_skips, vain_run;
 	bool rx_hot;		/* the last that spun had bytes at once; rx_wait.c */
 	u64 rx_sent;		/* bytes sent, when it did */
-	struct ring_entry *ring_entry;	/* pages.c; while the ring is open */
+	/* pages.c; while the ring is open. Of a detached chan it and the ring are changed under
+	 * CHAN_TRIMMED, or without references.
+	 */
+	struct ring_entry *ring_entry;
 	unsigned long ring_retry;	/* jiffies; until then no page more is asked for; else 0 */
 	unsigned int ring_full;		/* times, since it last had another size */
 	u64 ring_bytes;		/* sent from this socket to its peer, as the next three */

@@ -86,7 +86,7 @@ BOUNDED_PARAM(path_timeout, socksplice_path_timeout, SOCKSPLICE_PATH_TIMEOUT_MIN
 MODULE_PARM_DESC(path_timeout, "Seconds, 3 to 300, within which a ring closes whose connection's packets are lost (default: 5)");
 
 BOUNDED_PARAM(ring_idle, socksplice_ring_idle, 0, SOCKSPLICE_RING_IDLE_MAX);
-MODULE_PARM_DESC(ring_idle, "Seconds, up to 86400, without a byte after which an empty ring is given back; 0: never (default: 30)");
+MODULE_PARM_DESC(ring_idle, "Seconds, up to 86400, without a byte after which an empty ring is given back; 0: never (default: 30). After one second it keeps one page");
 
 BOUNDED_PARAM(short_wait, socksplice_short_wait, 0, SOCKSPLICE_BUSY_POLL_MAX);
 MODULE_PARM_DESC(short_wait, "Microseconds, up to 1000, that a reader spins whose last waits were shorter; 0: only those spin that SO_BUSY_POLL or a policy asks to (default: 10)");
@@ -106,7 +106,7 @@ static const struct kernel_param_ops ring_size_ops = {
 	.get = param_get_uint,
 };
 module_param_cb(ring_size, &ring_size_ops, &socksplice_ring_size, 0644);
-MODULE_PARM_DESC(ring_size, "Default bytes per direction of a pair, a power of two (default: 65536)");
+MODULE_PARM_DESC(ring_size, "Default bytes that a direction of a pair can hold, a power of two (default: 65536); it takes them page by page, as it needs them");
 
 static int ring_max_set(const char *val, const struct kernel_param *kp)
 {

@@ -30,7 +30,7 @@ const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 type Labels = Vec<(&'static str, String)>;
 
 /// What is told as it is: the name here, the module's, what it counts.
-const PLAIN: [(&str, &str, &str); 26] = [
+const PLAIN: [(&str, &str, &str); 27] = [
     (
         "enrolled",
         "enrolled",
@@ -89,9 +89,14 @@ const PLAIN: [(&str, &str, &str); 26] = [
         "Rings whose memory was freed because they were idle",
     ),
     (
+        "pages_reclaimed",
+        "pages_reclaimed",
+        "Pages of rings that memory pressure took back",
+    ),
+    (
         "rings_capped",
         "rings_capped",
-        "Rings not made because a cap on memory was reached",
+        "Times that a ring had no further page because a cap on memory was reached",
     ),
     (
         "events_lost",

@@ -98,7 +98,7 @@ enum step sender(struct thread *t)
 				SHARED(S.tx_closed) = 1;
 				break;
 			}
-			S.pages = 1;	/* socksplice_chan_alloc_ring() */
+			S.pages = 1;	/* socksplice_pages_open() */
 			if (S.seq != S.write_seq || S.spilled) {
 				AT("tx_route: ring_is_empty");
 				seen = S.head == SHARED(S.tail) || MUTANT(SEQ_RULE_SKIPPED);

@@ -1,0 +1,479 @@
+#!/usr/bin/python3
+# tests/topo/memory.py CASE: a server in a memory cgroup, its clients outside; see memory.test.
+# The two tell each other by pipes when a step is done. Ends with a line that says what is
+# wrong, and status 1, unless nothing is.
+import mmap
+import os
+import socket
+import subprocess
+import sys
+import time
+
+MIB = 1 << 20
+PAGE = 4096
+PARAMETERS = '/sys/module/socksplice/parameters/'
+
+
+def check(condition, what):
+    if not condition:
+        print(what)
+        sys.exit(1)
+
+
+def counter(name):
+    return int(subprocess.run(['build/topo/load', 'stat', name], check=True, stdout=subprocess.PIPE).stdout)
+
+
+def parameter(name, value):
+    with open(PARAMETERS + name, 'w') as f:
+        f.write(str(value))
+
+
+def pattern(i, n):
+    return (b'%08d' % i) * (n // 8 + 1)
+
+
+class Group:
+    def __init__(self, name, **limits):
+        self.path = '/sys/fs/cgroup/' + name
+        with open('/sys/fs/cgroup/cgroup.subtree_control', 'w') as f:
+            f.write('+memory')
+        os.makedirs(self.path, exist_ok=True)
+        for key, value in limits.items():
+            self.write('memory.' + key, value)
+
+    def write(self, file, value):
+        with open(self.path + '/' + file, 'w') as f:
+            f.write(str(value))
+
+    def read(self, file):
+        with open(self.path + '/' + file) as f:
+            return f.read()
+
+    def current(self):
+        return int(self.read('memory.current'))
+
+    def keyed(self, file, key):
+        return int(dict(line.split() for line in self.read(file).splitlines())[key])
+
+    def events(self, key):
+        return self.keyed('memory.events', key)
+
+
+# A process in @group that runs @body(link). Both ends say and hear lines.
+class Link:
+    def __init__(self, group, body):
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pid = os.fork()
+        if not self.pid:
+            here.close()
+            self.end = there
+            group.write('cgroup.procs', 0)
+            try:
+                body(self)
+            except BaseException as e:
+                print('in the cgroup:', repr(e), flush=True)
+                os._exit(1)
+            os._exit(0)
+        there.close()
+        self.end = here
+
+    def say(self, word='go'):
+        self.end.send(str(word).encode())
+
+    def hear(self):
+        word = self.end.recv(1000).decode()
+        check(word, 'the other side died')
+        return word
+
+    def ends_well(self):
+        status = os.waitpid(self.pid, 0)[1]
+        check(status == 0, 'the server ended by signal %d' % (status & 127))
+
+
+def accept(link, n):
+    listener = socket.create_server(('127.0.0.1', 0), backlog=4096)
+    link.say(listener.getsockname()[1])
+    return [listener.accept()[0] for _ in range(n)]
+
+
+def connect(link, n):
+    port = int(link.hear())
+    return [socket.create_connection(('127.0.0.1', port)) for _ in range(n)]
+
+
+def read_all(s, n):
+    data = b''
+    while len(data) < n:
+        part = s.recv(n - len(data))
+        check(part, 'a connection ended')
+        data += part
+    return data
+
+
+# Each asks and is answered once, so that both ends have read by recv and use their rings.
+def answer_all(sockets):
+    for s in sockets:
+        check(read_all(s, 3) == b'ask', 'a question is wrong')
+        s.sendall(b'answer')
+
+
+def ask_all(sockets):
+    for s in sockets:
+        s.sendall(b'ask')
+    for s in sockets:
+        check(read_all(s, 6) == b'answer', 'an answer is wrong')
+
+
+# Memory of the process's own, every page of it touched.
+def take_memory(size):
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for i in range(0, size, PAGE):
+        memory[i] = 1
+    return memory
+
+
+# Many clients were answered once; then the server needs memory of its own.
+def idle_under_max():
+    clients, group = 400, Group('memory_idle', max=40 * MIB)
+
+    def serve(link):
+        sockets = accept(link, clients)
+        for _ in range(3):
+            answer_all(sockets)
+        link.say('answered')
+        link.hear()
+        take_memory(26 * MIB)
+        link.say('done')
+
+    link = Link(group, serve)
+    sockets = connect(link, clients)
+    for _ in range(3):
+        ask_all(sockets)
+    link.hear()
+    held = counter('ring_memory_bytes')
+    print('remark: %d pairs that sent small messages hold %d bytes each' % (clients, held // clients))
+    check(held <= 2 * clients * 2 * PAGE, 'more than two pages in a direction')
+    link.say()
+    link.hear()
+    link.ends_well()
+    check(group.events('oom_kill') == 0, 'somebody was killed')
+
+
+def idle_under_high():
+    clients, group = 400, Group('memory_high', high=16 * MIB)
+
+    def serve(link):
+        sockets = accept(link, clients)
+        for _ in range(6):
+            answer_all(sockets)
+        link.hear()
+
+    before = counter('ring_bytes')
+    link = Link(group, serve)
+    sockets = connect(link, clients)
+    for _ in range(6):
+        ask_all(sockets)
+    check(counter('ring_bytes') - before > 4 * clients * 9, 'the rings are not used')
+    link.say()
+    link.ends_well()
+    check(group.events('high') < 50, 'throttled %d times' % group.events('high'))
+
+
+BULK = 200000
+
+
+# The server has sent BULK bytes to each client. Of every second one all are read, and its ring
+# is empty; the others' bytes are read after @squeeze(link, group), of which the server's part
+# is @own(link), and have to be right.
+def full_rings(clients, squeeze, own, **limits):
+    group = Group('memory_rings', **limits)
+    parameter('ring_size', 262144)
+
+    def serve(link):
+        sockets = accept(link, clients)
+        answer_all(sockets)
+        for i, s in enumerate(sockets):
+            s.sendall(pattern(i, BULK)[:BULK])
+        link.say('sent')
+        own(link)
+        answer_all(sockets)
+
+    link = Link(group, serve)
+    try:
+        sockets = connect(link, clients)
+        ask_all(sockets)
+        link.hear()
+        check(counter('ring_memory_bytes') > clients * BULK, 'the rings are not full')
+        before = counter('pages_reclaimed')
+
+        def bulk(first):
+            for i, s in list(enumerate(sockets))[first::2]:
+                check(read_all(s, BULK) == pattern(i, BULK)[:BULK], 'bytes differ')
+
+        bulk(0)
+        squeeze(link, group)
+        bulk(1)
+        ask_all(sockets)
+        link.ends_well()
+        reclaimed = counter('pages_reclaimed') - before
+        print('remark: %d pages of %d idle rings were taken back' % (reclaimed, clients / 2))
+        check(reclaimed >= clients / 2 * 40, 'few pages were taken back')
+        check(group.events('oom_kill') == 0, 'somebody was killed')
+    finally:
+        parameter('ring_size', 65536)
+
+
+def take_and_say(link):
+    link.hear()
+    memory = take_memory(20 * MIB)
+    link.say('done')
+    link.hear()
+    del memory
+
+
+def page_faults(link, group):
+    link.say()
+    link.hear()
+    link.say()
+
+
+def max_takes_idle_rings():
+    full_rings(100, page_faults, take_and_say, max=38 * MIB)
+
+
+def high_takes_idle_rings():
+    full_rings(100, page_faults, take_and_say, high=38 * MIB)
+
+
+def wait(link):
+    link.hear()
+
+
+def reclaim_takes_idle_rings():
+    def squeeze(link, group):
+        before = group.current()
+        try:
+            group.write('memory.reclaim', 16 * MIB)
+        except OSError:
+            pass	# it counts what it takes from files, not what it takes from us
+        check(group.current() < before - 6 * MIB, '%d bytes before, %d after' % (before, group.current()))
+        link.say()
+
+    full_rings(100, squeeze, wait)
+
+
+def machine_takes_idle_rings():
+    def squeeze(link, group):
+        before = counter('ring_memory_bytes')
+        for _ in range(3):
+            with open('/proc/sys/vm/drop_caches', 'w') as f:
+                f.write('2')
+        check(counter('ring_memory_bytes') < before - 6 * MIB, 'of %d bytes %d are left' %
+              (before, counter('ring_memory_bytes')))
+        link.say()
+
+    full_rings(100, squeeze, wait)
+
+
+# A cgroup close to its memory.high gets nothing new; two seconds after there is room, it does.
+def pressure_keeps_to_tcp():
+    group = Group('memory_pressure')
+
+    def serve(link):
+        sockets = accept(link, 20)
+        link.hear()
+        for _ in range(3):
+            answer_all(sockets)
+        link.hear()
+        answer_all(sockets)
+
+    by_tcp, told = counter('tcp_bytes_memory'), counter('ends_limited')
+    link = Link(group, serve)
+    sockets = connect(link, 20)
+    group.write('memory.high', group.current() + 64 * PAGE)
+    link.say()
+    for _ in range(3):
+        ask_all(sockets)
+    check(counter('tcp_bytes_memory') - by_tcp >= 2 * 20 * 6, 'bytes of the full cgroup went by ring')
+    check(counter('ends_limited') - told == 20, '%d ends were told of' % (counter('ends_limited') - told))
+    group.write('memory.high', 'max')
+    time.sleep(1.5)	# the module's own second
+    before = counter('tcp_bytes_memory')
+    link.say()
+    ask_all(sockets)
+    link.ends_well()
+    check(counter('tcp_bytes_memory') == before, 'the rings are not used again')
+
+
+# A stream keeps going while another process of its cgroup takes memory and gives it back, for
+# which rings that are idle have to go.
+def stream(limit):
+    group, idle, chunk, chunks = Group('memory_stream'), 20, 65536, 768
+    parameter('ring_size', 262144)
+
+    def serve(link):
+        sockets = accept(link, 1 + idle)
+        answer_all(sockets)
+        link.hear()
+        for i, s in enumerate(sockets[1:]):
+            s.sendall(pattern(i, BULK)[:BULK])
+        link.say('sent')
+        link.hear()
+        for i in range(chunks):
+            sockets[0].sendall(pattern(i, chunk)[:chunk])
+
+    def squeeze(link):
+        while link.hear() == 'go':
+            take_memory(18 * MIB)
+            link.say('done')
+
+    names = 'ring_bytes', 'tcp_bytes_memory', 'pages_reclaimed'
+    before = [counter(name) for name in names]
+    link, other = Link(group, serve), Link(group, squeeze)
+    try:
+        sockets = connect(link, 1 + idle)
+        ask_all(sockets)
+        group.write('memory.' + limit, group.current() + 20 * MIB)
+        link.say()
+        link.hear()
+        for i, s in enumerate(sockets[1:]):
+            check(read_all(s, BULK) == pattern(i, BULK)[:BULK], 'bytes differ')
+        link.say()
+        for i in range(chunks):
+            if i % 128 == 0:
+                other.say()
+            check(read_all(sockets[0], chunk) == pattern(i, chunk)[:chunk], 'bytes differ')
+            if i % 128 == 127:
+                other.hear()
+        other.say('end')
+        link.ends_well()
+        other.ends_well()
+        ring, tcp, pages = [counter(name) - n for name, n in zip(names, before)]
+        print('remark: %d bytes by ring, %d by TCP for want of memory; %d pages taken back' %
+              (ring, tcp, pages))
+        check(ring > idle * BULK + chunks * chunk // 4, 'the ring is hardly used')
+        check(pages > 0, 'no ring had to go: the test shows nothing')
+        check(group.events('oom_kill') == 0, 'somebody was killed')
+    finally:
+        parameter('ring_size', 65536)
+
+
+def stream_under_max():
+    stream('max')
+
+
+def stream_under_high():
+    stream('high')
+
+
+# Unread bytes, more than fit: the rest goes by TCP, and nobody is killed for them.
+def full():
+    clients, size, data = 60, 700000, pattern(1, 800000)
+    group = Group('memory_full', max=24 * MIB)
+    parameter('ring_size', 1048576)
+
+    def serve(link):
+        sockets = accept(link, clients)
+        answer_all(sockets)
+        sent = [0] * clients
+        for i, s in enumerate(sockets):	# from memory that is there
+            s.setblocking(False)
+            try:
+                sent[i] = s.send(memoryview(data)[i:i + size])
+            except BlockingIOError:
+                pass
+        link.say('sent')
+        link.hear()
+        for n in sent:
+            link.say(n)
+            link.hear()
+
+    ring, tcp = counter('ring_bytes'), counter('tcp_bytes_memory')
+    link = Link(group, serve)
+    try:
+        sockets = connect(link, clients)
+        ask_all(sockets)
+        link.hear()
+        ring, tcp = counter('ring_bytes') - ring, counter('tcp_bytes_memory') - tcp
+        print('remark: %d bytes by ring, %d by TCP for want of memory' % (ring, tcp))
+        link.say()
+        for i, s in enumerate(sockets):
+            sent = int(link.hear())
+            check(read_all(s, sent) == data[i:i + sent], 'bytes differ')
+            link.say()
+        link.ends_well()
+        check(tcp > 0, 'there was room for every byte: the test shows nothing')
+        check(ring > 0, 'there was room for none')
+        check(group.events('oom_kill') == 0, 'somebody was killed')
+    finally:
+        parameter('ring_size', 65536)
+
+
+# A ring that has carried nothing for a second or two keeps a page.
+def idle_ring_keeps_a_page():
+    idle = open(PARAMETERS + 'ring_idle').read()
+    parameter('ring_idle', 0)
+    group = Group('memory_spare')
+
+    def serve(link):
+        sockets = accept(link, 10)
+        answer_all(sockets)
+        answer_all(sockets)
+        for i, s in enumerate(sockets):
+            s.sendall(pattern(i, 60000)[:60000])
+        link.say('sent')
+        link.hear()
+        answer_all(sockets)
+
+    link = Link(group, serve)
+    try:
+        sockets = connect(link, 10)
+        ask_all(sockets)
+        ask_all(sockets)
+        link.hear()
+        for i, s in enumerate(sockets):
+            check(read_all(s, 60000) == pattern(i, 60000)[:60000], 'bytes differ')
+        end = time.monotonic() + 60
+        while counter('ring_memory_bytes') > 20 * PAGE:
+            check(time.monotonic() < end, '%d bytes are kept' % counter('ring_memory_bytes'))
+            time.sleep(0.1)
+        check(counter('ring_memory_bytes') == 20 * PAGE, 'not even a page is kept')
+        link.say()
+        ask_all(sockets)
+        link.ends_well()
+    finally:
+        parameter('ring_idle', idle)
+
+
+# What the module has for a connection is its accepting process's, too.
+def accepted_is_charged():
+    n, sizes = 1000, []
+    for paired in 0, 1:
+        parameter('enroll_all', paired)
+        group = Group('memory_accepted%d' % paired)
+
+        def serve(link):
+            sockets = accept(link, n)
+            for s in sockets:
+                read_all(s, 3)
+            link.say('read')
+            link.hear()
+
+        link = Link(group, serve)
+        sockets = connect(link, n)
+        for s in sockets:
+            s.sendall(b'ask')
+        link.hear()
+        time.sleep(2.5)	# the kernel's own interval between two counts
+        sizes.append(group.keyed('memory.stat', 'slab_unreclaimable'))
+        link.say()
+        link.ends_well()
+        for s in sockets:
+            s.close()
+    each = (sizes[1] - sizes[0]) // n
+    print('remark: %d bytes are charged for an accepted connection' % each)
+    check(each > 500, 'the accepting process is charged %d bytes for a connection' % each)
+
+
+globals()[sys.argv[1]]()
