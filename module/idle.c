@@ -18,8 +18,8 @@ unsigned int socksplice_ring_idle = 30;
 static struct pairs_batch batch;
 static unsigned long idle_limit;	/* jiffies, in this pass; 0: none */
 
-/* How much of the pages of @c's ring may stay, which carried nothing since the last look: one,
- * and none after idle_limit. U32_MAX if it did, or has no more than that. Notes what it sees.
+/* Bytes of pages that @c's ring may keep: a page's if it carried nothing since the last look,
+ * none after idle_limit. U32_MAX if it was used, or has no more than that. Notes what it sees.
  */
 static u32 spare(struct socksplice_chan *c)
 {

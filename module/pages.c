@@ -5,12 +5,13 @@
  * ring, so the entry and the pages are charged to the same cgroup, and reclaim for that
  * cgroup (memory.max, memory.high, memory.reclaim) or for the machine finds it.
  *
- *   - An entry is on the list from its allocation until just before it is freed. Whoever
- *     closed the ring, under the socket's lock, frees it; or the last reference's owner.
- *   - Both take the entry off before the chan's memory goes. So who looks at the list, with
- *     its lock, may look at the entry's chan, and may use it later if it gets a reference.
- *   - The list's lock is taken in softirqs, which drop last references: with BH disabled
- *     everywhere. Nothing else is taken under it; the socket's spinlock comes first.
+ *   - An entry is on the list from its allocation until just before it is freed: when the
+ *     ring was closed, by a caller that holds the chan, or with the chan's last reference.
+ *   - In both cases the entry leaves the list before the chan is freed. So the chan of an
+ *     entry exists for as long as the list's lock is held; the shrinker takes a reference
+ *     meanwhile, unless the last one is gone already.
+ *   - Softirqs drop last references and take the list's lock, so everybody disables BH for it.
+ *     No other lock is taken under it.
  */
 #include <linux/gfp.h>
 #include <linux/jiffies.h>
@@ -245,7 +246,7 @@ static bool lock_ring(struct socksplice_chan *c, struct sock **sk)
 		return true;
 	if (test_and_set_bit_lock(CHAN_TRIMMED, &c->flags))
 		return false;
-	smp_rmb();	/* the sender's last append: pairs with the barrier in chan_end() */
+	smp_rmb();	/* after the sender's last append: pairs with the barrier in chan_end() */
 	return true;
 }
 
@@ -324,8 +325,8 @@ static unsigned long count_rings(struct shrinker *s, struct shrink_control *sc)
 	return 2 * list_lru_shrink_count(&rings, sc) ?: SHRINK_EMPTY;
 }
 
-/* Never waits: who reclaims may own a socket, and the owner of another one may wait for
- * memory. Returns the pages that it has freed.
+/* Never waits for a socket: the task that reclaims may own one itself, and the owner of another
+ * may wait for memory. Returns the number of pages freed.
  */
 static unsigned long scan_rings(struct shrinker *s, struct shrink_control *sc)
 {
@@ -375,7 +376,7 @@ free_cache:
 
 void socksplice_pages_exit(void)
 {
-	shrinker_free(shrinker);	/* waits for who scans, and drops the last references */
+	shrinker_free(shrinker);	/* waits for running scans, which hold chans */
 	list_lru_destroy(&rings);
 	kmem_cache_destroy(entries);
 }

@@ -2,8 +2,9 @@
 /*
  * A producer thread and a consumer thread on one ring, with random chunks and
  * peeks, every byte verified; a third thread reads ring_len, as a netlink dump
- * does. Pages come as they are needed; now and then the producer gives those back that
- * hold no byte, or lets the ring run empty and takes an array of another size. At the end the consumer stops with bytes unread and the producer takes
+ * does. Pages come as they are needed. Now and then the producer gives those back
+ * that hold no byte, or lets the ring run empty and takes an array of another size.
+ * At the end the consumer stops with bytes unread and the producer takes
  * them back. Built under ThreadSanitizer, and under AddressSanitizer with
  * UBSan. `stress NAME SECONDS [SEED]`
  */
