@@ -59,21 +59,45 @@ static gfp_t gfp(const struct sock *sk)
 	return sk->sk_allocation | __GFP_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN;
 }
 
-/* True if another page could bring the memory cgroup that pays for it, or one above, over its
- * memory.high: every task of the cgroup would be slowed down for that. The kernel charges
- * MEMCG_CHARGE_BATCH pages ahead.
+#ifdef CONFIG_MEMCG
+/* Pages of files that are charged to @memcg itself. */
+static unsigned long file_pages(struct mem_cgroup *memcg)
+{
+	unsigned long n = 0;
+	int nid, zone;
+
+	for_each_node_state(nid, N_NORMAL_MEMORY) {
+		for (zone = 0; zone < MAX_NR_ZONES; zone++) {
+			unsigned long *lru = memcg->nodeinfo[nid]->lru_zone_size[zone];
+
+			n += READ_ONCE(lru[LRU_INACTIVE_FILE]) + READ_ONCE(lru[LRU_ACTIVE_FILE]);
+		}
+	}
+	return n;
+}
+#endif
+
+/* True if the memory cgroup that pays for a page, or one above, has no room to spare. The
+ * kernel charges MEMCG_CHARGE_BATCH pages ahead.
+ *   memory.high	Beyond it the kernel slows down every task of the cgroup.
+ *   memory.max		Files keep many cgroups there all the time, and reclaim takes a page of
+ *			theirs for ours. Where they are less than an eighth of the limit, the
+ *			next page fault could end in an OOM kill.
  */
-static bool is_near_high(void)
+static bool is_full(void)
 {
 #ifdef CONFIG_MEMCG
 	struct mem_cgroup *memcg = get_mem_cgroup_from_mm(NULL), *m;
-	bool near = false;
+	bool full = false;
 
-	for (m = memcg; m && !near; m = parent_mem_cgroup(m))
-		near = page_counter_read(&m->memory) + 2 * MEMCG_CHARGE_BATCH >
-		       READ_ONCE(m->memory.high);
+	for (m = memcg; m && !full; m = parent_mem_cgroup(m)) {
+		const unsigned long use = page_counter_read(&m->memory) + 2 * MEMCG_CHARGE_BATCH;
+		const unsigned long max = READ_ONCE(m->memory.max);
+
+		full = use > READ_ONCE(m->memory.high) || (use > max && file_pages(memcg) < max / 8);
+	}
 	mem_cgroup_put(memcg);
-	return near;
+	return full;
 #else
 	return false;
 #endif
@@ -86,7 +110,7 @@ static bool must_wait(const struct sock *sk, struct socksplice_chan *c)
 {
 	if (c->ring_retry && time_before(jiffies, c->ring_retry))
 		return true;
-	if (!tcp_under_memory_pressure(sk) && !is_near_high())
+	if (!tcp_under_memory_pressure(sk) && !is_full())
 		return false;
 	c->ring_retry = (jiffies + HZ) | 1;
 	return true;
