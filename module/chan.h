@@ -61,6 +61,15 @@ enum chan_flag {
 	CHAN_DROPPED,	/* to be un-paired, both ends; see drop.h */
 	CHAN_YIELDS,	/* gives way to who captures packets; see tap.h */
 	CHAN_LIMITED,	/* it was told that this end had no ring to send into */
+	CHAN_TRANSLATED, /* the two ends see different addresses; set before the link */
+	/* What mark_ready in rx.c goes by. Each is set once, and never cleared. */
+	CHAN_RX_KNOWN,	/* when sk_prot became ours, nobody was inside TCP's own functions;
+			 * set by socksplice_enroll(), with the socket locked
+			 */
+	CHAN_RX_EARLY,	/* since then, and before the link, splice(2) or TCP_ZEROCOPY_RECEIVE
+			 * went to TCP's own functions, uncounted
+			 */
+	CHAN_RX_DOUBT,	/* a reader came, and another may be inside TCP's own functions */
 };
 
 /* What identifies one end, taken at the handshake and never recomputed. */
