@@ -289,6 +289,27 @@ static void *attach_filter(void *arg)
 	return NULL;
 }
 
+/* A connection whose SYN is on its way for a while. A SYN that is lost would not do: it is not
+ * sent again while somebody owns the socket's lock.
+ */
+static int connect_delayed(int l)
+{
+	int fd = side_socket(false, SOCK_NONBLOCK);
+	struct sockaddr_storage ss;
+	socklen_t len;
+
+	if (system("tc qdisc add dev lo root netem delay 700ms"))
+		skip("no netem");
+	ss = listener_addr(l, &len);
+	if (connect(fd, (void *)&ss, len) != -1 || errno != EINPROGRESS)
+		fail("connect did not stay in progress");
+	/* the SYN keeps its time */
+	if (system("tc qdisc change dev lo root netem delay 0ms"))
+		fail("netem");
+	nonblock(fd, false);
+	return fd;
+}
+
 static void *recv_on_cpu_1(void *arg)
 {
 	struct call *c = arg;
@@ -310,35 +331,34 @@ static void receive_woken_from_the_lock(void)
 	struct call c = {};
 	pthread_t thread;
 	struct uffd u;
-	struct slow s;
 	struct conn k;
+	int l, fd;
 
-	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
-		skip("one CPU");
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2 || env.netns)
+		skip("for two CPUs and the loopback device");
 	pin(0);
-	slow_connect(&s);
 	uffd_open(&u);
-	o.fd = s.c;
+	l = listener_open(NULL, 8);
+	fd = connect_delayed(l);
+	o.fd = fd;
 	o.page = u.page;
 	pthread_create(&o.thread, NULL, attach_filter, &o);
 	uffd_caught(&u);
 	c.nr = SYS_recvfrom;
-	c.arg[0] = s.c;
+	c.arg[0] = fd;
 	c.arg[1] = (long)got;
 	c.arg[2] = sizeof(got) - 1;
 	pthread_create(&c.thread, NULL, recv_on_cpu_1, &c);
 	while (!__atomic_load_n(&c.tid, __ATOMIC_ACQUIRE))
 		sched_yield();
 	call_blocked(&c);
-	close(MUST(accept(s.l, NULL, NULL)));
-	close(s.first);
-	arrive_syn_ack(s.l);
+	arrive_syn_ack(l);
 	pthread_create(&thread, NULL, hog, NULL);
 	while (!hog_runs)
 		sched_yield();
 	uffd_release_bytes(&u, &bad, sizeof(bad));
 	pthread_join(o.thread, NULL);
-	conn_adopt(&k, s.c, MUST(accept(s.l, NULL, NULL)));
+	conn_adopt(&k, fd, MUST(accept(l, NULL, NULL)));
 	SAY(recv(k.client, b, 64, MSG_DONTWAIT));
 	hog_runs = 2;
 	pthread_join(thread, NULL);
@@ -346,6 +366,8 @@ static void receive_woken_from_the_lock(void)
 	where("the reader that waited for the lock");
 	SAY_BUF(call_end(&c), got);
 	conn_end(&k);
+	if (system("tc qdisc del dev lo root"))
+		fail("netem");
 }
 
 #define CASE_EARLY(f, is_slow) \

@@ -30,7 +30,7 @@ listener.listen()
 client = socket_in("c")
 client.connect(("10.8.2.1", 21))
 server, _ = listener.accept()
-for end, other in (client, server), (server, client), (client, server):
+for end, other in [(client, server), (server, client)] * 2 + [(client, server)] * 20:
     end.sendall(b"hello\n")  # a line: the helper looks for commands behind one
     other.recv(6, socket.MSG_WAITALL)
 print("holding", flush=True)
