@@ -20,6 +20,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 # Why bytes of a pair went by TCP: the module's counters, and words for them.
 TCP_REASONS = {
     "tcp_bytes_startup": "start-up: the reader had not read yet",
+    "tcp_bytes_reader": "reader: an older call may still read",
     "tcp_bytes_spill": "spill: the ring was full",
     "tcp_bytes_special": "special: urgent, zerocopy, control messages",
     "tcp_bytes_memory": "memory: none for a ring",

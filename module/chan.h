@@ -64,6 +64,15 @@ enum chan_flag {
 	CHAN_LIMITED,	/* it was told that this end had no room in its ring */
 	CHAN_TRIMMED,	/* a lock: somebody takes pages of a ring whose sender is detached */
 	CHAN_CHARGED,	/* this chan is charged to the memory cgroup of a task that uses it */
+	CHAN_TRANSLATED, /* the two ends see different addresses; set before the link */
+	/* What mark_ready in rx.c goes by. Each is set once, and never cleared. */
+	CHAN_RX_KNOWN,	/* when sk_prot became ours, nobody was inside TCP's own functions;
+			 * set by socksplice_enroll(), with the socket locked
+			 */
+	CHAN_RX_EARLY,	/* since then, and before the link, splice(2) or TCP_ZEROCOPY_RECEIVE
+			 * went to TCP's own functions, uncounted
+			 */
+	CHAN_RX_DOUBT,	/* a reader came, and another may be inside TCP's own functions */
 };
 
 /* What identifies one end, taken at the handshake and never recomputed. */

@@ -8,6 +8,7 @@
 #include <net/tcp.h>
 #include <net/xfrm.h>
 
+#include "caller.h"
 #include "chan.h"
 #include "compat/compat.h"
 #include "enroll.h"
@@ -171,6 +172,9 @@ int socksplice_enroll(struct sock *sk, bool active,
 		goto no_memory;
 	}
 	WRITE_ONCE(c->busy_poll_usec, o.busy_poll_usec);
+	/* A socket that was not accepted yet has no struct socket, and no caller. */
+	if (!sk->sk_socket || socksplice_caller_connects_alone(sk))
+		set_bit(CHAN_RX_KNOWN, &c->flags);
 	socksplice_stat_inc(SOCKSPLICE_STAT_enrolled);
 	if (!socksplice_ident_match(c)) {
 		socksplice_proto_settle(sk);	/* one that is not parked either */

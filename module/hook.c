@@ -167,7 +167,7 @@ ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
  */
 static bool hook_wants(struct sock *sk)
 {
-	return socksplice_pair_owns(sk) || socksplice_psock_wants(sk);
+	return socksplice_pair_splices(sk) || socksplice_psock_wants(sk);
 }
 
 static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,

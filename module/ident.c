@@ -103,13 +103,17 @@ static bool hashes_mirror(const struct ident *a, const struct ident *b)
 	return a->txhash == b->rxhash && b->txhash == a->rxhash;
 }
 
+static bool addresses_mirror(const struct ident *a, const struct ident *b)
+{
+	return a->sport == b->dport && b->sport == a->dport &&
+	       ipv6_addr_equal(&a->saddr, &b->daddr) &&
+	       ipv6_addr_equal(&b->saddr, &a->daddr);
+}
+
 static bool tuples_mirror(const struct ident *a, const struct ident *b)
 {
 	return a->net == b->net && !a->bound_dev_if && !b->bound_dev_if &&
-	       !a->transparent && !b->transparent &&
-	       a->sport == b->dport && b->sport == a->dport &&
-	       ipv6_addr_equal(&a->saddr, &b->daddr) &&
-	       ipv6_addr_equal(&b->saddr, &a->daddr);
+	       !a->transparent && !b->transparent && addresses_mirror(a, b);
 }
 
 static void unpark_locked(struct socksplice_chan *c)
@@ -140,6 +144,10 @@ bool socksplice_ident_match(struct socksplice_chan *c)
 		    !tuples_mirror(&c->ident, &other->ident)) {
 			socksplice_stat_inc(SOCKSPLICE_STAT_doubt_hash);
 			continue;
+		}
+		if (!addresses_mirror(&c->ident, &other->ident)) {
+			set_bit(CHAN_TRANSLATED, &c->flags);
+			set_bit(CHAN_TRANSLATED, &other->flags);
 		}
 		/* On the list, so not detached: its own reference holds. */
 		socksplice_chan_link(c, other);

@@ -308,6 +308,9 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 	lock_sock(sk);
 	c = rx_chan(sk);
 	if (!c) {
+		c = socksplice_chan_get(sk);
+		if (c)	/* TCP's own may take bytes when the peer has come */
+			set_bit(CHAN_RX_EARLY, &c->flags);
 		release_sock(sk);
 		return 1;
 	}

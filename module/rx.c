@@ -24,6 +24,7 @@
 #include <net/compat.h>
 #include <net/tcp.h>
 
+#include "caller.h"
 #include "chan.h"
 #include "enroll.h"
 #include "hook.h"
@@ -104,22 +105,22 @@ bool socksplice_rx_is_readable(struct sock *sk)
 
 void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c)
 {
-	wait_queue_head_t *wq = sk_sleep(sk);
-	wait_queue_entry_t *w;
-	unsigned long irq;
-	int sleepers = 0;
+	bool known;
 
+	sock_owned_by_me(sk);
 	if (likely(test_bit(CHAN_RX_READY, &c->flags)))
 		return;
-	/* On sk_lock.wq: about to sleep there, perhaps, once they get the lock. */
-	if (c->tcp_readers || sk->sk_kern_sock || waitqueue_active(&sk->sk_lock.wq))
+	if (c->tcp_readers || sk->sk_kern_sock)
 		return;
-	spin_lock_irqsave(&wq->lock, irq);
-	list_for_each_entry(w, &wq->head, entry)
-		sleepers += w->func == woken_wake_function;
-	spin_unlock_irqrestore(&wq->lock, irq);
-	if (sleepers <= c->sleepers)
+	/* The peer, which the caller has seen, before the bits: pairs with the barrier in
+	 * socksplice_pair_splices().
+	 */
+	smp_mb();
+	known = test_bit(CHAN_RX_KNOWN, &c->flags) && !test_bit(CHAN_RX_EARLY, &c->flags);
+	if (known || socksplice_caller_is_alone(sk))
 		set_bit(CHAN_RX_READY, &c->flags);
+	else
+		set_bit(CHAN_RX_DOUBT, &c->flags);
 }
 
 /* No poll: it waits for what TCP tells of, and this is not that. */

@@ -82,11 +82,12 @@ static inline bool socksplice_rx_mark_before(const struct sock *sk, u32 n)
 
 /* rx.c and rx_wait.c */
 
-/* A reader that knows of the ring is here: the peer may use it. Not while some
- * thread sleeps in TCP's own functions, from before the pairing: it would never
- * notice bytes in the ring. Both kinds of sleeper are told by their wake
- * function; those of poll and epoll use others, and so do our own readers. Nor
- * while the reader is the kernel. The socket is locked, and no reader has its turn.
+/* A reader that knows of the ring is here: the peer may use the ring, if no call that began
+ * before sk_prot was ours is still inside TCP's own functions. Such a call would read past
+ * the ring. That nobody is inside is known in one of two ways: nobody was when sk_prot
+ * became ours (CHAN_RX_KNOWN), or the current call is the only one on the socket's file
+ * (caller.c). Otherwise the peer sends by TCP, and the next reader tries again. Nor is the
+ * ring used while the reader is the kernel. The socket is locked, and no reader has its turn.
  */
 void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c);
 

@@ -25,6 +25,25 @@ bool socksplice_pair_owns(struct sock *sk)
 	return owns;
 }
 
+bool socksplice_pair_splices(struct sock *sk)
+{
+	struct socksplice_chan *c;
+	bool splices;
+
+	rcu_read_lock();
+	c = socksplice_chan_get_rcu(sk);
+	if (c && !rx_chan_is_live(c) && !test_bit(CHAN_RX_EARLY, &c->flags)) {
+		set_bit(CHAN_RX_EARLY, &c->flags);
+		/* The bit before a second look at the peer: pairs with the barrier in
+		 * socksplice_rx_mark_ready().
+		 */
+		smp_mb__after_atomic();
+	}
+	splices = c && rx_chan_is_live(c);
+	rcu_read_unlock();
+	return splices;
+}
+
 /* One page of ring bytes into the pipe; the ring gives them up only once the
  * pipe has them. The socket is locked.
  */

@@ -14,6 +14,11 @@ struct socket;
  */
 bool socksplice_pair_owns(struct sock *sk);
 
+/* The same for a call that enters TCP's own tcp_splice_read() if the answer is no: that is
+ * noted in the chan of a socket whose peer is yet to come (CHAN_RX_EARLY).
+ */
+bool socksplice_pair_splices(struct sock *sk);
+
 /**
  * socksplice_pair_splice_read - splice(2) from a paired socket into a pipe
  *

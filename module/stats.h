@@ -37,6 +37,7 @@
 	X(ring_bytes)							\
 	X(ring_messages)						\
 	X(tcp_bytes_startup)	/* the reader had not called recv yet */ \
+	X(tcp_bytes_reader)	/* an older call may still read past the ring */ \
 	X(tcp_bytes_spill)	/* the ring was full, or held spilled-over bytes */ \
 	X(tcp_bytes_special)	/* urgent, zerocopy, control messages */ \
 	X(tcp_bytes_memory)	/* no memory for a ring */		\

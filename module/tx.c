@@ -52,6 +52,7 @@ enum route {
 	ROUTE_BEHIND = -2,	/* TCP for now: socksplice_tx_is_behind() */
 	ROUTE_UNPAIRED = SOCKSPLICE_STAT_MAX,	/* TCP, and nothing to count */
 	ROUTE_STARTUP = SOCKSPLICE_STAT_tcp_bytes_startup,
+	ROUTE_READER = SOCKSPLICE_STAT_tcp_bytes_reader,
 	ROUTE_SPILL = SOCKSPLICE_STAT_tcp_bytes_spill,
 	ROUTE_SPECIAL = SOCKSPLICE_STAT_tcp_bytes_special,
 	ROUTE_MEMORY = SOCKSPLICE_STAT_tcp_bytes_memory,
@@ -125,29 +126,75 @@ static enum route look_at_reader(const struct sock *sk, const struct socksplice_
 	return route;
 }
 
-/* What the peer expects next is not acknowledged, and was sent at most. It is not so
- * where a helper of NAT (of FTP, say) has changed the length of what went by TCP, and
- * with it all sequence numbers since: c->seq would tell the reader nothing.
- */
-static bool seq_is_the_peers(const struct tcp_sock *tp, const struct socksplice_chan *peer)
-{
-	const struct sock *psk;
-	bool same = true;
+enum numbers {
+	NUMBERS_AGREE,
+	NUMBERS_DIFFER,
+	NUMBERS_UNKNOWN,	/* until all that TCP was given is acknowledged */
+};
 
+/*
+ * Whether both ends count the bytes that went by TCP alike, as c->seq tells the reader nothing
+ * otherwise. A helper of NAT (of FTP, say) that changes the length of a payload shifts all
+ * sequence numbers behind it. Where they agree, what the peer expects next is not
+ * acknowledged, and was sent at most. That does not show a change that is still in flight.
+ * Conntrack changes numbers on translated connections only. There, everything has to be
+ * acknowledged; then the peer expects exactly what comes next. @sk is locked.
+ */
+static enum numbers compare_numbers(const struct sock *sk, const struct socksplice_chan *c,
+				    const struct socksplice_chan *peer)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	enum numbers ret = NUMBERS_AGREE;
+	const struct sock *psk;
+
+	sock_owned_by_me(sk);
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
 	if (psk) {
 		u32 rcv_nxt = READ_ONCE(tcp_sk(psk)->rcv_nxt);
 
-		same = !before(rcv_nxt, tp->snd_una) && !after(rcv_nxt, tp->write_seq);
+		if (before(rcv_nxt, tp->snd_una) || after(rcv_nxt, tp->write_seq))
+			ret = NUMBERS_DIFFER;
+		else if (unlikely(test_bit(CHAN_TRANSLATED, &c->flags)) &&
+			 tp->snd_una != tp->write_seq)
+			ret = NUMBERS_UNKNOWN;
 	}
 	rcu_read_unlock();
-	return same;
+	return ret;
 }
 
 static bool ring_is_empty(const struct socksplice_chan *c)
 {
 	return !ring_len(&c->ring);
+}
+
+/* Inserts the ring into the stream at write_seq, if it may stand there: ROUTE_RING. */
+static enum route insert_ring(struct sock *sk, struct socksplice_chan *c,
+			      const struct socksplice_chan *peer)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	if (!ring_is_empty(c))
+		return ROUTE_SPILL;
+	/* TCP holds bytes back, and only its next send would push them:
+	 * behind them the ring would wait. (Where packets are in
+	 * flight, their ACKs do it, unless the socket is corked.)
+	 */
+	if (tp->snd_nxt != tp->write_seq &&
+	    (!tp->packets_out || (tp->nonagle & TCP_NAGLE_CORK)))
+		return ROUTE_SPILL;
+	switch (compare_numbers(sk, c, peer)) {
+	case NUMBERS_DIFFER:
+		socksplice_drop_close(sk, c);
+		return ROUTE_CLOSED;
+	case NUMBERS_UNKNOWN:
+		return ROUTE_SPILL;
+	case NUMBERS_AGREE:
+		break;
+	}
+	WRITE_ONCE(c->seq, tp->write_seq);
+	WRITE_ONCE(c->spilled, false);
+	return ROUTE_RING;
 }
 
 /*
@@ -177,7 +224,7 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 	    READ_ONCE(sk->sk_max_pacing_rate) != ~0UL)
 		return ROUTE_SPECIAL;
 	if (!test_bit(CHAN_RX_READY, &peer->flags))
-		return ROUTE_STARTUP;
+		return test_bit(CHAN_RX_DOUBT, &peer->flags) ? ROUTE_READER : ROUTE_STARTUP;
 	/* A drop is not left to drop.c alone, which would wait for us to let go of the
 	 * socket: in the middle of a send that may be as long as we like. The kernel
 	 * itself may look at TCP's counters for what has arrived, as ksmbd does.
@@ -191,7 +238,7 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 	}
 	if (c->spilled && moments && socksplice_tx_is_behind(sk, c, peer)) {
 		/* By numbers that are not the peer's it would be for ever. */
-		if (likely(seq_is_the_peers(tp, peer)))
+		if (likely(compare_numbers(sk, c, peer) != NUMBERS_DIFFER))
 			return ROUTE_BEHIND;
 		socksplice_drop_close(sk, c);
 		return ROUTE_CLOSED;
@@ -203,23 +250,8 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 	} else if (unlikely(c->ring_full >= GROW_AFTER)) {
 		socksplice_pages_grow(sk, c);
 	}
-	if (c->seq != tp->write_seq || c->spilled) {
-		if (!ring_is_empty(c))
-			return ROUTE_SPILL;
-		/* TCP holds bytes back, and only its next send would push them:
-		 * behind them the ring would wait. (Where packets are in
-		 * flight, their ACKs do it, unless the socket is corked.)
-		 */
-		if (tp->snd_nxt != tp->write_seq &&
-		    (!tp->packets_out || (tp->nonagle & TCP_NAGLE_CORK)))
-			return ROUTE_SPILL;
-		if (unlikely(!seq_is_the_peers(tp, peer))) {
-			socksplice_drop_close(sk, c);
-			return ROUTE_CLOSED;
-		}
-		WRITE_ONCE(c->seq, tp->write_seq);
-		WRITE_ONCE(c->spilled, false);
-	}
+	if (c->seq != tp->write_seq || c->spilled)
+		return insert_ring(sk, c, peer);
 	return ROUTE_RING;
 }
 

@@ -166,6 +166,27 @@ long call_end(struct call *c);			/* its result, errno set */
 	call_start(c, SYS_sendto, (long)(fd), (long)(buf), (long)(len), (long)(flags), 0L, 0L)
 #define CALL_POLL(c, pfd) call_start(c, SYS_poll, (long)(pfd), 1L, -1L, 0L, 0L, 0L)
 
+/* start.c: a connection that stays in SYN_SENT until slow_accept(): the listener's queue of
+ * one is taken by another.
+ */
+struct slow {
+	int l, c, first;
+};
+void slow_connect(struct slow *s);
+void slow_accept(struct slow *s, struct conn *k);
+
+/* fault.c: a page whose first access waits for uffd_release_bytes() */
+struct uffd {
+	int fd;
+	char *page;
+};
+void uffd_open(struct uffd *u);
+void uffd_caught(struct uffd *u);	/* until a thread waits in the page's fault */
+void uffd_release_bytes(struct uffd *u, const void *content, size_t len);
+
+/* uring.c: a receive by io_uring, and its result */
+long uring_recv(int fd, void *buf, unsigned int len);
+
 /* A thread that streams: sends or receives a pattern. */
 struct stream {
 	int fd;
@@ -205,6 +226,6 @@ void proof_record(bool found, uint64_t ring, uint64_t tcp);
 extern const struct bcase io_cases[], ready_cases[], edge_cases[], wait_cases[], flags_cases[],
 	urgent_cases[], cmsg_cases[], fault_cases[], share_cases[], shut_cases[], close_cases[],
 	splice_cases[], uring_cases[], start_cases[], bulk_cases[], later_cases[],
-	again_cases[], drop_cases[];
+	again_cases[], drop_cases[], early_cases[];
 
 #endif

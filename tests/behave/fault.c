@@ -139,12 +139,7 @@ static void send_bad_when_full(void)
 	conn_end(&k);
 }
 
-struct uffd {
-	int fd;
-	char *page;
-};
-
-static void uffd_open(struct uffd *u)
+void uffd_open(struct uffd *u)
 {
 	struct uffdio_api api = { .api = UFFD_API };
 	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
@@ -161,8 +156,7 @@ static void uffd_open(struct uffd *u)
 	MUST(ioctl(u->fd, UFFDIO_REGISTER, &reg));
 }
 
-/* Returns when a thread waits in the page's fault. */
-static void uffd_caught(struct uffd *u)
+void uffd_caught(struct uffd *u)
 {
 	struct uffd_msg msg;
 
@@ -171,14 +165,19 @@ static void uffd_caught(struct uffd *u)
 		fail("userfaultfd");
 }
 
-static void uffd_release(struct uffd *u, const char *content)
+void uffd_release_bytes(struct uffd *u, const void *content, size_t len)
 {
 	static char page[4096] __attribute__((aligned(4096)));
 	struct uffdio_copy copy = { .dst = (unsigned long)u->page, .len = 4096,
 				    .src = (unsigned long)page };
 
-	strcpy(page, content);
+	memcpy(page, content, len);
 	MUST(ioctl(u->fd, UFFDIO_COPY, &copy));
+}
+
+static void uffd_release(struct uffd *u, const char *content)
+{
+	uffd_release_bytes(u, content, strlen(content) + 1);
 }
 
 enum meanwhile { CLOSE, RESET, MORE };

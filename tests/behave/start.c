@@ -153,14 +153,7 @@ static void fast_open_connect(void)
 	fast_open(true);
 }
 
-/* A connection that stays in SYN_SENT until slow_accept(): the listener's
- * queue of one is taken by another.
- */
-struct slow {
-	int l, c, first;
-};
-
-static void slow_connect(struct slow *s)
+void slow_connect(struct slow *s)
 {
 	struct sockaddr_storage ss;
 	socklen_t len;
@@ -174,7 +167,7 @@ static void slow_connect(struct slow *s)
 	nonblock(s->c, false);
 }
 
-static void slow_accept(struct slow *s, struct conn *k)
+void slow_accept(struct slow *s, struct conn *k)
 {
 	where("accepting while the client retries");
 	close(MUST(accept(s->l, NULL, NULL)));

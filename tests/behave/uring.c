@@ -112,6 +112,17 @@ static int complete_say(struct uring *u, const char *what)
 	return c.res;
 }
 
+long uring_recv(int fd, void *buf, unsigned int len)
+{
+	static struct uring u;
+
+	if (!u.sqe)
+		uring_open(&u);
+	submit_next(&u, IORING_OP_RECV, fd, buf, len, 1);
+	submit(&u);
+	return complete(&u).res;
+}
+
 static void send_and_recv(void)
 {
 	struct uring u;

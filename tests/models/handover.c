@@ -70,6 +70,9 @@ static const struct scenario scenarios[] = {
 	{ MUTATION("ready_in_turn", READY_IN_TURN, "end of file after"),
 	  .messages = { 1, 1 }, .kinds = BLOCKING, .want = 1,
 	  .two_readers = true, .startup = true },
+	{ MUTATION("ready_by_queues", READY_BY_QUEUES, "end of file after"),
+	  .messages = { 1, 1 }, .kinds = BLOCKING | SPECIAL, .want = 1,
+	  .two_readers = true, .startup = true },
 	{ MUTATION("held_bytes_ignored", HELD_BYTES_IGNORED, "holds back"),
 	  .messages = { 1, 1 }, .kinds = BLOCKING | HELD, .want = 1 },
 	{ MUTATION("wish_after_look", WISH_AFTER_LOOK, "the sender sleeps"),
@@ -226,6 +229,7 @@ int main(int argc, char **argv)
 			continue;
 		memset(&S, 0, sizeof(S));
 		S.a_attached = S.b_attached = 1;
+		S.old_callers = cfg->startup;
 		bad += cfg->mutation ? !expect_found(&m, cfg->why, argc > 1) : !expect_sound(&m);
 	}
 	return !!bad;

@@ -31,6 +31,7 @@ enum mutation {
 	NO_LOOK_AFTER_PUBLISH,
 	READY_IGNORED,
 	READY_IN_TURN,
+	READY_BY_QUEUES,
 	HELD_BYTES_IGNORED,
 	WISH_AFTER_LOOK,
 	WISH_TAKEN_BACK,
@@ -63,7 +64,7 @@ struct scenario {
 	u8 kinds;		/* each message may be any of these */
 	u8 want;		/* bytes that a reader asks for */
 	bool two_readers, waitall;
-	bool startup;		/* the first reader sleeps in TCP's own recvmsg */
+	bool startup;		/* the first reader is inside TCP's own recvmsg, anywhere */
 	bool drop, idle, close, reset;
 	bool full;		/* only in the long run */
 	u8 mutation;
@@ -115,7 +116,8 @@ struct state {
 	u8 b_attached, b_err, b_done, b_closed;
 	u8 rx_ready, rx_closed;	/* CHAN_RX_READY, CHAN_RX_CLOSED */
 	u8 rx_mutex, rx_between, rx_partial;
-	u8 tcp_sleepers;
+	u8 old_callers;		/* inside TCP's own recvmsg: each has a reference on the file */
+	u8 tcp_sleepers;	/* of these, on a wait queue */
 	u8 copied_seq;
 	u8 tail;
 	u8 ring[RING];

@@ -95,7 +95,8 @@ static void look_at_seq(struct thread *t, u8 seq, u8 copied)
 	} while (0)
 
 #define MARK_READY() do {						\
-		if (S.b_attached && !S.rx_ready && !S.tcp_sleepers) {	\
+		if (S.b_attached && !S.rx_ready &&			\
+		    !(MUTANT(READY_BY_QUEUES) ? S.tcp_sleepers : S.old_callers)) { \
 			AT("socksplice_rx_mark_ready: set_bit(CHAN_RX_READY)"); \
 			SHARED(S.rx_ready) = 1;				\
 		}							\
@@ -127,6 +128,12 @@ enum step reader(struct thread *t)
 
 	BEGIN;
 	if (cfg->startup && t == &S.t[READER]) {
+		/* Preempted, or woken off the lock's queue: on none. */
+		AT("tcp_recvmsg: lock_sock, from before");
+		LOCK(S.b_lock);
+		AT("tcp_recvmsg: sk_wait_data, from before");
+		explore_shared++;
+		S.b_lock = 0;
 		S.tcp_sleepers++;
 		goto tcp;
 	}
@@ -290,6 +297,7 @@ tcp:
 		if (cfg->startup && t == &S.t[READER] && !t->message) {
 			t->message = 1;
 			S.tcp_sleepers--;
+			S.old_callers--;
 		}
 		take_from_tcp(t, cfg->want);
 		t->n = t->n || (!S.b_done && !S.b_err) ? 0 : 1;

@@ -100,14 +100,14 @@ enum step sender(struct thread *t)
 			}
 			S.pages = 1;	/* socksplice_pages_open() */
 			if (S.seq != S.write_seq || S.spilled) {
-				AT("tx_route: ring_is_empty");
+				AT("insert_ring: ring_is_empty");
 				seen = S.head == SHARED(S.tail) || MUTANT(SEQ_RULE_SKIPPED);
 				if (!seen)
 					break;
 				if (S.snd_nxt != S.write_seq && !MUTANT(HELD_BYTES_IGNORED))
 					break;
 				if (!MUTANT(SEQ_NOT_MOVED) && !MUTANT(SEQ_RULE_SKIPPED)) {
-					AT("tx_route: seq");
+					AT("insert_ring: seq");
 					SHARED(S.seq) = S.write_seq;
 				}
 				S.spilled = 0;
