@@ -257,6 +257,7 @@ struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ide
 	c->flags = flags;
 	c->memory = *memory;
 	ring_init(&c->ring, memory->ring_size);
+	c->ring_limit = memory->ring_size;
 	c->start = ktime_get_ns();
 	c->netns_inum = sock_net(sk)->ns.inum;
 	c->family = sk->sk_family;

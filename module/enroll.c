@@ -13,6 +13,7 @@
 #include "compat/compat.h"
 #include "enroll.h"
 #include "event.h"
+#include "helper.h"
 #include "hook.h"
 #include "ident.h"
 #include "memory.h"
@@ -92,6 +93,18 @@ static enum socksplice_stat why_not(const struct sock *sk, bool active)
 	return SOCKSPLICE_STAT_MAX;
 }
 
+/* SOCKSPLICE_STAT_MAX, or why not: something in the kernel reads the packets of this end's
+ * connection, and would not see the bytes of a ring.
+ */
+static enum socksplice_stat kernel_reads(const struct sock *sk, const struct ident *id, bool yields)
+{
+	if (socksplice_helper_sees(sock_net(sk), id))
+		return SOCKSPLICE_STAT_declined_helper;
+	if (yields && socksplice_tap_sees(sock_net(sk), id))
+		return SOCKSPLICE_STAT_declined_captured;
+	return SOCKSPLICE_STAT_MAX;
+}
+
 bool socksplice_ring_size_valid(u32 size)
 {
 	return is_power_of_2(size) && size <= SOCKSPLICE_RING_SIZE_MAX &&
@@ -116,6 +129,7 @@ int socksplice_enroll(struct sock *sk, bool active,
 	struct socksplice_pair_opts o = {};
 	struct chan_memory memory = {};
 	struct ident id = {};
+	bool yields;
 
 	/* A map's value may change at any time: what was checked is what is used. */
 	if (opts) {
@@ -139,13 +153,14 @@ int socksplice_enroll(struct sock *sk, bool active,
 		return -EOPNOTSUPP;
 	}
 
-	if (o.flags & SOCKSPLICE_PAIR_YIELDS) {
-		if (socksplice_tap_sees(sock_net(sk), &id)) {
-			socksplice_event_declined(SOCKSPLICE_STAT_declined_captured, sk);
-			return -EOPNOTSUPP;
-		}
-		__set_bit(CHAN_YIELDS, &flags);
+	yields = o.flags & SOCKSPLICE_PAIR_YIELDS;
+	why = kernel_reads(sk, &id, yields);
+	if (why != SOCKSPLICE_STAT_MAX) {
+		socksplice_event_declined(why, sk);
+		return -EOPNOTSUPP;
 	}
+	if (yields)
+		__set_bit(CHAN_YIELDS, &flags);
 
 	memory.ring_size = o.ring_size ?: READ_ONCE(socksplice_ring_size);
 	/* Who says how large a ring is has said how large it may be. */

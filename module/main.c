@@ -19,6 +19,7 @@
 #include "drop.h"
 #include "enroll.h"
 #include "event.h"
+#include "helper.h"
 #include "hook.h"
 #include "ident.h"
 #include "idle.h"
@@ -149,6 +150,7 @@ static int __init socksplice_init(void)
 	err = socksplice_sosplice_init();
 	if (err)
 		goto err_ident;
+	socksplice_helper_init();
 	/* Without the hook everything but pairing works; see enroll.c. */
 	socksplice_hook_init();
 	err = socksplice_netlink_init();
@@ -177,6 +179,7 @@ err_hook:
 	socksplice_hook_exit();
 	socksplice_inflight_drain();
 	socksplice_moment_exit();
+	socksplice_helper_exit();
 	socksplice_drop_exit();
 	socksplice_sosplice_exit();
 err_ident:
@@ -196,6 +199,7 @@ static void __exit socksplice_exit(void)
 	socksplice_hook_exit();
 	socksplice_inflight_drain();
 	socksplice_moment_exit();
+	socksplice_helper_exit();
 	socksplice_kick_exit();
 	socksplice_probe_exit();
 	socksplice_idle_exit();

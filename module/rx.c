@@ -151,7 +151,7 @@ void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n)
 	 * last: pairs with tx_append().
 	 */
 	smp_mb();
-	if (READ_ONCE(peer->want_space) && ring_len(&peer->ring) <= READ_ONCE(peer->ring.size) / 2)
+	if (READ_ONCE(peer->want_space) && ring_len(&peer->ring) <= READ_ONCE(peer->ring_limit) / 2)
 		wake_writer(peer);
 }
 

@@ -33,6 +33,7 @@
 	X(declined_memory)						\
 	X(declined_crowd)	/* too many wait for a peer with such numbers */ \
 	X(declined_captured)	/* somebody captures its packets: tap.h */ \
+	X(declined_helper)	/* a helper of connection tracking reads it: helper.h */ \
 	X(doubt_hash)		/* sequences mirror, flow hashes do not */ \
 	X(ring_bytes)							\
 	X(ring_messages)						\

@@ -46,6 +46,11 @@
 /* A ring that was full so often is too small for what is sent, if it may grow. */
 #define GROW_AFTER	8
 
+/* The least that a ring may be limited to. SO_RCVBUF cannot ask for less, but the sysctl
+ * tcp_rmem can.
+ */
+#define LIMIT_MIN	1024
+
 /* Where bytes go: the ring, or TCP for the reason that is counted. */
 enum route {
 	ROUTE_RING = -1,
@@ -99,17 +104,44 @@ void socksplice_tx_wake_reader(struct socksplice_chan *peer)
 	rcu_read_unlock();
 }
 
-/* ROUTE_CLOSED if a consumer in the kernel took the peer's socket over: it reads below
+/*
+ * How many bytes of a ring of @size the reader @psk may leave unread.
+ *
+ * To TCP the bytes of a ring are acknowledged. So no more of them may wait than TCP would
+ * acknowledge while the reader takes nothing, which is what its receive buffer holds. All
+ * else goes by TCP and meets a window that closes: TCP's own timers end the connection
+ * then, as TCP_USER_TIMEOUT or the retries of an orphan say. Half of sk_rcvbuf is what
+ * SO_RCVBUF asked for: the kernel doubles that, for overhead. A buffer that TCP tunes counts
+ * as grown to its bound, as it would have been had its bytes gone by TCP.
+ */
+static u32 limit_of(const struct sock *psk, u32 size)
+{
+	const struct netns_ipv4 *ipv4 = &sock_net(psk)->ipv4;
+	int buf = READ_ONCE(psk->sk_rcvbuf);
+
+	if (likely(buf / 2 >= (int)size))
+		return size;
+	if (!(READ_ONCE(psk->sk_userlocks) & SOCK_RCVBUF_LOCK) &&
+	    READ_ONCE(ipv4->sysctl_tcp_moderate_rcvbuf))
+		buf = max(buf, READ_ONCE(ipv4->sysctl_tcp_rmem[2]));
+	return clamp(buf / 2, LIMIT_MIN, (int)size);
+}
+
+/* Also sets the limit of the ring that @c, of @sk, sends into.
+ *
+ * ROUTE_CLOSED if a consumer in the kernel took the peer's socket over: it reads below
  * sk_prot, where it would never see the ring. Also if the reader has attached a
  * filter since, or asked for timestamps, which bytes of a ring do not have; or
  * if its TCP would answer data with a reset. ROUTE_IDLE where one of the two has not
  * heard of the other lately, which the packets of probe.h see to while a ring is in use:
  * bytes of the ring go where packets go.
  */
-static enum route look_at_reader(const struct sock *sk, const struct socksplice_chan *peer)
+static enum route look_at_reader(const struct sock *sk, struct socksplice_chan *c,
+				 const struct socksplice_chan *peer)
 {
 	enum route route = ROUTE_RING;
 	const struct sock *psk;
+	u32 limit;
 
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
@@ -122,6 +154,11 @@ static enum route look_at_reader(const struct sock *sk, const struct socksplice_
 	else if (!socksplice_probe_is_fresh(sk) ||
 		 (socksplice_probe_asks(psk) && !socksplice_probe_is_fresh(psk)))
 		route = ROUTE_IDLE;
+	if (likely(route == ROUTE_RING)) {
+		limit = limit_of(psk, c->ring.size);
+		if (unlikely(c->ring_limit != limit))
+			WRITE_ONCE(c->ring_limit, limit);
+	}
 	rcu_read_unlock();
 	return route;
 }
@@ -230,7 +267,7 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 	 * itself may look at TCP's counters for what has arrived, as ksmbd does.
 	 */
 	route = unlikely(test_bit(CHAN_DROPPED, &c->flags) || sk->sk_kern_sock) ?
-		ROUTE_CLOSED : look_at_reader(sk, peer);
+		ROUTE_CLOSED : look_at_reader(sk, c, peer);
 	if (unlikely(route != ROUTE_RING)) {
 		if (route == ROUTE_CLOSED)
 			socksplice_drop_close(sk, c);
@@ -247,7 +284,7 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 		socksplice_pages_charge(sk, c);
 		if (!socksplice_pages_open(sk, c))
 			return ROUTE_MEMORY;
-	} else if (unlikely(c->ring_full >= GROW_AFTER)) {
+	} else if (unlikely(c->ring_full >= GROW_AFTER) && c->ring_limit == c->ring.size) {
 		socksplice_pages_grow(sk, c);
 	}
 	if (c->seq != tp->write_seq || c->spilled)
@@ -256,9 +293,9 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 }
 
 /*
- * Appends a part, up to a quarter of the ring, and publishes it; the caller wakes the
+ * Appends a part, up to a quarter of what the ring may hold, and publishes it; the caller wakes the
  * reader, before it sleeps or returns. Returns the number of bytes, 0 if the
- * ring is full, or, with nothing taken,
+ * ring holds all that it may, or, with nothing taken,
  *	-EFAULT	a byte could not be read from the sender's memory
  *	-EPIPE	the reader closed its socket meanwhile: the bytes must go by TCP,
  *		which answers with a reset
@@ -267,12 +304,14 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msghdr *msg)
 {
 	struct socksplice_chan *peer = socksplice_chan_peer(c);
-	size_t want = min3((size_t)c->ring.size / 4, (size_t)PART, msg_data_left(msg));
+	const u32 want = min3((size_t)c->ring_limit / 4, (size_t)PART, msg_data_left(msg));
+	const u32 kept = c->ring.size - c->ring_limit;	/* free, beyond the limit */
 	struct capture_slot slot;
 	u32 done = 0, n;
 
 	ring_rewind(&c->ring);
-	n = min_t(u32, want, ring_space(&c->ring, want));
+	n = ring_space(&c->ring, want + kept);
+	n = n > kept ? min(want, n - kept) : 0;
 	if (unlikely(n > ring_backed(&c->ring)) && !socksplice_pages_fill(sk, c, n))
 		return -ENOMEM;
 	while (done < n) {
@@ -457,7 +496,7 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool may_wait, str
 		copied += n;
 		/* Of a full ring it has been told. */
 		if (n && (!msg_data_left(msg) ||
-			  ring_len(&c->ring) >= min(c->ring.size / 2, 2 * PART)))
+			  ring_len(&c->ring) >= min(c->ring_limit / 2, 2 * PART)))
 			tell_reader(sk, c);
 		if (!msg_data_left(msg)) {
 			c->ring_msgs++;

@@ -57,13 +57,13 @@ bool socksplice_tx_is_behind(const struct sock *sk, const struct socksplice_chan
 	if (psk)
 		unread = READ_ONCE(tcp_sk(sk)->write_seq) - READ_ONCE(tcp_sk(psk)->copied_seq);
 	rcu_read_unlock();
-	return unread > READ_ONCE(c->ring.size) / 2;
+	return unread > READ_ONCE(c->ring_limit) / 2;
 }
 
 static bool space_or_end(struct sock *sk, struct socksplice_chan *c,
 			 struct socksplice_chan *peer, bool between)
 {
-	return ring_len(&c->ring) <= READ_ONCE(c->ring.size) / 2 || READ_ONCE(sk->sk_err) ||
+	return ring_len(&c->ring) <= READ_ONCE(c->ring_limit) / 2 || READ_ONCE(sk->sk_err) ||
 	       (READ_ONCE(sk->sk_shutdown) & SEND_SHUTDOWN) ||
 	       test_bit(CHAN_RX_CLOSED, &peer->flags) ||
 	       test_bit(CHAN_TX_CLOSED, &c->flags) ||
@@ -179,7 +179,7 @@ static bool sleep_until_space(struct sock *sk, struct socksplice_chan *c,
 		if (t && !signal_pending(current))
 			break;
 		again = *timeo && !signal_pending(current) &&
-			socksplice_chan_progress(c) - progress >= c->ring.size / 8;
+			socksplice_chan_progress(c) - progress >= c->ring_limit / 8;
 	}
 	sleep_end(sk, c, &wait);
 	return again;
@@ -230,7 +230,7 @@ static bool wait_moment(struct sock *sk, struct socksplice_chan *c,
 	const u64 began = local_clock();
 	bool done = false;
 	s64 spent;
-	u32 space;
+	u32 len;
 
 	if (may_spin())
 		done = spin(sk, c, peer, between, behind);
@@ -238,12 +238,12 @@ static bool wait_moment(struct sock *sk, struct socksplice_chan *c,
 		sleep_moment(sk, c, peer, between, behind);
 	spent = local_clock() - began;
 	w->moments += max(spent, 0);
-	space = c->ring.size - ring_len(&c->ring);
+	len = ring_len(&c->ring);
 	judge_moment(c, socksplice_chan_progress(c) - progress, spent,
-		     !behind && space == c->ring.size);
+		     !behind && !len);
 	if (behind)
 		return !socksplice_tx_is_behind(sk, c, peer);
-	return space >= min_t(size_t, left, c->ring.size / 8);
+	return len + min_t(size_t, left, c->ring_limit / 8) <= c->ring_limit;
 }
 
 bool socksplice_tx_wait(struct sock *sk, struct socksplice_chan *c, struct tx_wait *w, size_t left,

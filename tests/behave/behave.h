@@ -225,7 +225,7 @@ void proof_record(bool found, uint64_t ring, uint64_t tcp);
 
 extern const struct bcase io_cases[], ready_cases[], edge_cases[], wait_cases[], flags_cases[],
 	urgent_cases[], cmsg_cases[], fault_cases[], share_cases[], shut_cases[], close_cases[],
-	splice_cases[], uring_cases[], start_cases[], bulk_cases[], later_cases[],
+	window_cases[], splice_cases[], uring_cases[], start_cases[], bulk_cases[], later_cases[],
 	again_cases[], drop_cases[], early_cases[];
 
 #endif

@@ -25,12 +25,12 @@ static unsigned int n_ok, n_bad, n_skip;
 
 static const struct bcase *const topics[] = {
 	io_cases, ready_cases, edge_cases, wait_cases, flags_cases, urgent_cases, cmsg_cases,
-	fault_cases, share_cases, shut_cases, close_cases, splice_cases, uring_cases,
+	fault_cases, share_cases, shut_cases, close_cases, window_cases, splice_cases, uring_cases,
 	start_cases, bulk_cases, later_cases, again_cases, drop_cases, early_cases,
 };
 static const char *const topic_names[] = {
 	"io", "ready", "edge", "wait", "flags", "urgent", "cmsg", "fault", "share", "shut",
-	"close", "splice", "uring", "start", "bulk", "later", "again", "drop", "early",
+	"close", "window", "splice", "uring", "start", "bulk", "later", "again", "drop", "early",
 };
 
 static void enroll(bool on)
