@@ -72,17 +72,13 @@ void socksplice_proto_settle(struct sock *sk)
 /* Bytes that nobody read are lost with the socket, and TCP says so with a reset
  * (RFC 2525, 2.17). Those in the ring TCP does not know of: we make it send one
  * by a linger time of zero.
- *
- * TCP may sleep in this call, and in those below, for as long as it likes. The chan
- * may be gone by then, so each holds the module itself.
  */
 static void proto_close(struct sock *sk, long timeout)
 {
 	struct socksplice_chan *c;
-	bool unread = false, held;
+	bool unread = false;
 
 	socksplice_enter();
-	held = try_module_get(THIS_MODULE);
 	lock_sock(sk);
 	c = rx_chan(sk);
 	if (c) {
@@ -95,8 +91,6 @@ static void proto_close(struct sock *sk, long timeout)
 	if (unread)
 		sock_no_linger(sk);
 	tcp_prot.close(sk, timeout);
-	if (held)
-		module_put(THIS_MODULE);
 	socksplice_leave();
 }
 
@@ -235,17 +229,13 @@ bool socksplice_proto_wants_plain(const struct sock *sk, int level, int optname,
 static int proto_setsockopt(struct sock *sk, int level, int optname,
 			    sockptr_t optval, unsigned int optlen)
 {
-	bool held;
 	int ret = 0;
 
 	socksplice_enter();
-	held = try_module_get(THIS_MODULE);
 	if (socksplice_proto_wants_plain(sk, level, optname, optlen))
 		ret = proto_unpair(sk);
 	if (!ret)
 		ret = tcp_prot.setsockopt(sk, level, optname, optval, optlen);
-	if (held)
-		module_put(THIS_MODULE);
 	socksplice_leave();
 	return ret;
 }
@@ -348,11 +338,9 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 static int proto_getsockopt(struct sock *sk, int level, int optname,
 			    char __user *optval, int __user *optlen)
 {
-	bool held;
 	int ret = 1;
 
 	socksplice_enter();
-	held = try_module_get(THIS_MODULE);
 	if (level == SOL_TCP && optname == TCP_ULP && socksplice_chan_get(sk))
 		ret = socksplice_proto_getsockopt_ulp(optval, optlen);
 #ifdef CONFIG_MMU
@@ -361,8 +349,6 @@ static int proto_getsockopt(struct sock *sk, int level, int optname,
 #endif
 	if (ret == 1)
 		ret = tcp_prot.getsockopt(sk, level, optname, optval, optlen);
-	if (held)
-		module_put(THIS_MODULE);
 	socksplice_leave();
 	return ret;
 }
