@@ -240,7 +240,19 @@ static int proto_setsockopt(struct sock *sk, int level, int optname,
 	return ret;
 }
 
-int socksplice_proto_getsockopt_ulp(char __user *optval, int __user *optlen)
+/* Whether the socket has no ULP that an application can know of. If so, TCP's function must
+ * not be asked for the name: it reads the slot twice, with a page fault between, and the slot
+ * may be ours, or not any more, from one time to the other. Another ULP stays in the slot.
+ */
+static bool hides_ulp(const struct sock *sk)
+{
+	const struct tcp_ulp_ops *ops = READ_ONCE(inet_csk(sk)->icsk_ulp_ops);
+
+	return !ops || slot_is_ours(ops);
+}
+
+/* getsockopt(TCP_ULP) of such a socket. Similar to do_tcp_getsockopt(). */
+static int getsockopt_ulp(int __user *optlen)
 {
 	int len;
 
@@ -341,8 +353,8 @@ static int proto_getsockopt(struct sock *sk, int level, int optname,
 	int ret = 1;
 
 	socksplice_enter();
-	if (level == SOL_TCP && optname == TCP_ULP && socksplice_chan_get(sk))
-		ret = socksplice_proto_getsockopt_ulp(optval, optlen);
+	if (level == SOL_TCP && optname == TCP_ULP && hides_ulp(sk))
+		ret = getsockopt_ulp(optlen);
 #ifdef CONFIG_MMU
 	else if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE)
 		ret = getsockopt_zerocopy(sk, optval, optlen);

@@ -368,19 +368,10 @@ static int soend_getsockopt(struct sock *sk, int level, int optname,
 			    char __user *optval, int __user *optlen)
 {
 	struct soend *end;
-	bool ulp = false, source = false;
+	bool source = false;
 	int ret;
 
 	socksplice_enter();
-	if (level == SOL_TCP && optname == TCP_ULP) {
-		rcu_read_lock();
-		ulp = socksplice_soend_get_rcu(sk);
-		rcu_read_unlock();
-	}
-	if (ulp) {
-		ret = socksplice_proto_getsockopt_ulp(optval, optlen);
-		goto out;
-	}
 	if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE) {
 		lock_sock(sk);
 		end = socksplice_soend_get(sk);
@@ -388,7 +379,6 @@ static int soend_getsockopt(struct sock *sk, int level, int optname,
 		release_sock(sk);
 	}
 	ret = source ? -EBUSY : paired_prot->getsockopt(sk, level, optname, optval, optlen);
-out:
 	socksplice_leave();
 	return ret;
 }
