@@ -10,7 +10,7 @@
  *
  * Unloading
  *   - A task that was redirected for a paired socket's sake is as one that the socket's own
- *     functions run: inflight.h. That a sockmap has a socket holds nothing of ours. So the
+ *     functions run: inflight.h. A socket in a sockmap holds nothing of ours. So the
  *     callback takes a module reference for the call, or leaves it to the kernel.
  *   - Nobody is inside when the exit function runs. unregister_ftrace_function() sees to it
  *     that no task is redirected any more. A task that is about to return from a function of

@@ -103,7 +103,7 @@ void socksplice_inflight_drain(void)
 	cancel_delayed_work_sync(&keeper);
 	synchronize_rcu();
 	synchronize_rcu_tasks();
-	/* Rather than to free text that is in use. */
+	/* Waits rather than free text that is in use. */
 	while (WARN_ON_ONCE(inflight_sum()))
 		msleep(20);
 }
