@@ -24,6 +24,7 @@
 #include "event.h"
 #include "ident.h"
 #include "idle.h"
+#include "inflight.h"
 #include "kick.h"
 #include "memory.h"
 #include "pages.h"
@@ -78,16 +79,13 @@ void socksplice_chan_put(struct socksplice_chan *c, struct socksplice_chan *peer
 }
 
 /* The references that chan_end() took for the pins go with the last of them. */
-bool socksplice_chan_unpin(const struct sock *sk, struct socksplice_chan *c)
+void socksplice_chan_unpin(const struct sock *sk, struct socksplice_chan *c)
 {
-	const bool pinned = c->pinned;
-
 	sock_owned_by_me(sk);
-	if (!--c->pins && pinned) {
+	if (!--c->pins && c->pinned) {
 		c->pinned = false;
 		socksplice_chan_put(c, c->peer);
 	}
-	return pinned;
 }
 
 /* What the attachment held, one grace period after it ended: softirqs and
@@ -113,8 +111,7 @@ static void chan_gone_rcu(struct rcu_head *rcu)
  *      what it will ever be.
  *   c. Out of the tree, once both ends have ended.
  *   d. Tasks of this socket that wait with the lock dropped go on using both
- *      chans: from here on by references. Each gets one on the module, too,
- *      while the attachment still has its own.
+ *      chans: from here on by references.
  *   e. The peer cannot find our socket any more; who already has may use it
  *      until the grace period ends, when all references go (chan_gone_rcu).
  */
@@ -122,7 +119,6 @@ static void chan_end(struct sock *sk, struct socksplice_chan *c)
 {
 	struct socksplice_chan *peer;
 	bool last = false;
-	int pins;
 
 	smp_mb__before_atomic();	/* after the last append */
 	set_bit(CHAN_TX_CLOSED, &c->flags);
@@ -150,13 +146,12 @@ static void chan_end(struct sock *sk, struct socksplice_chan *c)
 	if (c->pins) {
 		c->pinned = true;
 		socksplice_chan_hold(c);
-		for (pins = c->pins; pins; pins--)
-			__module_get(THIS_MODULE);
 	}
 
 	c->gone_sk = sk;
 	RCU_INIT_POINTER(c->sk, NULL);
 	call_rcu_hurry(&c->rcu, chan_gone_rcu);	/* it keeps the socket and its namespace */
+	socksplice_detached();
 }
 
 /* tcp_cleanup_ulp(): the socket is being destroyed; the core clears the slot's
@@ -196,7 +191,7 @@ void socksplice_chan_detach(struct sock *sk)
 		RCU_INIT_POINTER(icsk->icsk_ulp_data, NULL);
 	}
 	chan_end(sk, c);
-	/* Our own text is on the stack; socksplice_enter() keeps it. */
+	/* Our own text is on the stack; inflight.h has what keeps it. */
 	module_put(THIS_MODULE);
 }
 
@@ -247,7 +242,7 @@ struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ide
 	c = kmem_cache_zalloc(chan_cache, GFP_ATOMIC | __GFP_NOWARN);
 	if (!c)
 		return ERR_PTR(-ENOMEM);
-	if (!try_module_get(THIS_MODULE)) {
+	if (!socksplice_attached()) {
 		kmem_cache_free(chan_cache, c);
 		return ERR_PTR(-ENOENT);
 	}

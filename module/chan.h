@@ -161,7 +161,7 @@ struct socksplice_chan {
 	 */
 	bool tx_between;	/* a sender waits for space, part of its message in the ring */
 	int tx_turns;		/* others who want to send: the rest goes by TCP at once */
-	bool pinned;		/* the pins of an ended chan hold references, and each the module */
+	bool pinned;		/* the pins of an ended chan hold references */
 	int pins;		/* see socksplice_chan_pin() */
 	int rx_taking;		/* readers that wait for their turn */
 	int rx_partial;		/* readers that dropped the lock with bytes in hand */
@@ -327,16 +327,14 @@ void socksplice_chan_put(struct socksplice_chan *c, struct socksplice_chan *peer
 
 /* The same for who only sleeps or spins until the lock is its own again: nothing that
  * the peer's CPU uses is written unless the chan ends meanwhile. The socket is locked
- * for both; @c may be gone after _unpin. If the chan has ended, _unpin returns true: the
- * caller, who goes on in TCP's functions, now holds the module, with nothing of ours attached
- * any more that would, and gives it up when his call is over.
+ * for both; @c may be gone after _unpin.
  */
 static inline void socksplice_chan_pin(const struct sock *sk, struct socksplice_chan *c)
 {
 	sock_owned_by_me(sk);
 	c->pins++;
 }
-bool __must_check socksplice_chan_unpin(const struct sock *sk, struct socksplice_chan *c);
+void socksplice_chan_unpin(const struct sock *sk, struct socksplice_chan *c);
 
 /* The socket of @c, held by its spinlock as a softirq would hold it: NULL if @c is
  * detached, -EBUSY if a task owns the socket. For who must not wait for a task

@@ -3,21 +3,19 @@
  * How it works
  *
  * An ftrace callback at the entry of tcp_splice_read() changes the instruction
- * pointer to hook_splice_read() for calls that one of our parts serves
- * (hook_wants). Our own calls to the kernel's function arrive there too; they
+ * pointer to a function of ours for calls that one of our parts serves
+ * (hook_target). Our own calls to the kernel's function arrive there too; they
  * are known by their return address, which lies in this module. The same for
  * tcp_set_rcvlowat() and paired sockets.
  *
  * Unloading
- *   1. unregister_ftrace_function(): no task is redirected from here on.
- *   2. A task that was redirected but has not entered our function yet
- *      runs with preemption on and is counted nowhere; synchronize_rcu_tasks()
- *      waits until it has entered, and is counted, or is gone. A softirq (a BPF
- *      program that sets SO_RCVLOWAT) is over after synchronize_rcu().
- *   3. Counted tasks: socksplice_inflight_drain() waits for them. Whoever
- *      sleeps in a part of ours is woken by that part and leaves.
- *   4. A task between socksplice_leave() and its return: synchronize_rcu_tasks()
- *      once more. Steps 2 to 4 are socksplice_inflight_drain().
+ *   - A task that was redirected for a paired socket's sake is as one that the socket's own
+ *     functions run: inflight.h. A socket in a sockmap holds nothing of ours. So the
+ *     callback takes a module reference for the call, or leaves it to the kernel.
+ *   - Nobody is inside when the exit function runs. unregister_ftrace_function() sees to it
+ *     that no task is redirected any more. A task that is about to return from a function of
+ *     ours is over after synchronize_rcu_tasks(), a softirq (a BPF program that sets
+ *     SO_RCVLOWAT) after synchronize_rcu(): socksplice_inflight_drain().
  */
 #include <linux/compat.h>
 #include <linux/file.h>
@@ -140,20 +138,10 @@ ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
 			     unsigned int flags)
 {
 	ssize_t ret = 0;
-	bool held;
 
 	if (!(sock->file->f_flags & O_NONBLOCK))	/* may sleep for data */
 		ret = socksplice_hook_restart(sock->sk);
-	if (ret)
-		return ret;
-	/* Asleep there it keeps the module: rmmod is refused, and does not wait for it, unless
-	 * it had begun before.
-	 */
-	held = try_module_get(THIS_MODULE);
-	ret = socksplice_hook_orig(sock, ppos, pipe, len, flags);
-	if (held)
-		module_put(THIS_MODULE);
-	return ret;
+	return ret ? : socksplice_hook_orig(sock, ppos, pipe, len, flags);
 }
 
 #if defined(CONFIG_DYNAMIC_FTRACE) && defined(CONFIG_HAVE_DYNAMIC_FTRACE_WITH_ARGS)
@@ -161,14 +149,6 @@ ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
 #endif
 
 #if defined(HOOK_BY_FTRACE) || defined(SOCKSPLICE_HOOK_BY_OPS)
-
-/* Whether a part of ours serves this socket. In the ftrace callback: no lock,
- * no sleep. hook_dispatch() asks again, so a stale answer is harmless.
- */
-static bool hook_wants(struct sock *sk)
-{
-	return socksplice_pair_splices(sk) || socksplice_psock_wants(sk);
-}
 
 static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
@@ -179,9 +159,9 @@ static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,
 	return socksplice_psock_splice_read(sock, ppos, pipe, len, flags);
 }
 
-static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
-				struct pipe_inode_info *pipe, size_t len,
-				unsigned int flags)
+static ssize_t hook_pair_splice_read(struct socket *sock, loff_t *ppos,
+				     struct pipe_inode_info *pipe, size_t len,
+				     unsigned int flags)
 {
 	ssize_t ret;
 
@@ -189,6 +169,30 @@ static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
 	ret = hook_dispatch(sock, ppos, pipe, len, flags);
 	socksplice_leave();
 	return ret;
+}
+
+/* The caller has a module reference for the call. */
+static ssize_t hook_psock_splice_read(struct socket *sock, loff_t *ppos,
+				      struct pipe_inode_info *pipe, size_t len,
+				      unsigned int flags)
+{
+	ssize_t ret = hook_dispatch(sock, ppos, pipe, len, flags);
+
+	module_put(THIS_MODULE);
+	return ret;
+}
+
+/* The function of ours that a call on this socket has to go to, or NULL. In the ftrace
+ * callback, under rcu_read_lock(): no lock, no sleep. hook_dispatch() asks again, so a stale
+ * answer is harmless.
+ */
+static splice_read_fn *hook_target(struct sock *sk)
+{
+	if (socksplice_pair_splices(sk))
+		return hook_pair_splice_read;
+	if (socksplice_psock_wants(sk) && try_module_get(THIS_MODULE))
+		return hook_psock_splice_read;
+	return NULL;
 }
 
 static set_rcvlowat_fn *tcp_set_rcvlowat_fn(void)
@@ -221,18 +225,18 @@ static int hook_set_rcvlowat(struct sock *sk, int val)
 static void notrace hook_callback(unsigned long ip, unsigned long parent_ip,
 				  struct ftrace_ops *ops, struct ftrace_regs *fregs)
 {
+	splice_read_fn *target;
 	struct socket *sock;
-	bool wants;
 
 	if (within_module(parent_ip, THIS_MODULE))
 		return;
 
 	sock = (struct socket *)ftrace_regs_get_argument(fregs, 0);
 	rcu_read_lock();
-	wants = hook_wants(sock->sk);
+	target = hook_target(sock->sk);
 	rcu_read_unlock();
-	if (wants)
-		ftrace_regs_set_instruction_pointer(fregs, (unsigned long)hook_splice_read);
+	if (target)
+		ftrace_regs_set_instruction_pointer(fregs, (unsigned long)target);
 }
 
 static void notrace lowat_callback(unsigned long ip, unsigned long parent_ip,
@@ -292,11 +296,8 @@ void socksplice_hook_init(void)
 
 void socksplice_hook_exit(void)
 {
-	if (!splice_status) {
-		/* Wakes who sleeps there; nobody is sent there any more. */
-		socksplice_psock_stop();
+	if (!splice_status)
 		uninstall(&hook_ops);
-	}
 	if (!lowat_status)
 		uninstall(&lowat_ops);
 	splice_status = lowat_status = -ESHUTDOWN;
@@ -312,22 +313,15 @@ ssize_t socksplice_hook_splice_read(struct socket *sock, loff_t *ppos,
 				    struct pipe_inode_info *pipe, size_t len,
 				    unsigned int flags)
 {
-	return hook_splice_read(sock, ppos, pipe, len, flags);
-}
-EXPORT_SYMBOL_GPL(socksplice_hook_splice_read);
-
-static ssize_t ops_splice_read(struct socket *sock, loff_t *ppos,
-			       struct pipe_inode_info *pipe, size_t len,
-			       unsigned int flags)
-{
-	bool wants;
+	splice_read_fn *target;
 
 	rcu_read_lock();
-	wants = hook_wants(sock->sk);
+	target = hook_target(sock->sk);
 	rcu_read_unlock();
 	/* a tail call: who sleeps in there comes back past this module */
-	return (wants ? hook_splice_read : kernels_splice_read)(sock, ppos, pipe, len, flags);
+	return (target ? : kernels_splice_read)(sock, ppos, pipe, len, flags);
 }
+EXPORT_SYMBOL_GPL(socksplice_hook_splice_read);
 
 static int ops_set_rcvlowat(struct sock *sk, int val)
 {
@@ -351,13 +345,12 @@ void socksplice_hook_init(void)
 {
 	kernels_splice_read = inet_stream_ops.splice_read;
 	kernels_set_rcvlowat = inet_stream_ops.set_rcvlowat;
-	ops_set(ops_splice_read, ops_set_rcvlowat);
+	ops_set(socksplice_hook_splice_read, ops_set_rcvlowat);
 	splice_status = lowat_status = 0;
 }
 
 void socksplice_hook_exit(void)
 {
-	socksplice_psock_stop();	/* as above */
 	ops_set(kernels_splice_read, kernels_set_rcvlowat);
 	splice_status = lowat_status = -ESHUTDOWN;
 }

@@ -20,7 +20,7 @@ struct socket;
 /* Installs the hooks. Where one cannot be nothing is paired, but the module loads. */
 void socksplice_hook_init(void);
 
-/* Removes the hooks. Tasks that they sent here may still be inside:
+/* Removes the hooks. Tasks that they sent here may be about to return from here:
  * socksplice_inflight_drain() waits for them.
  */
 void socksplice_hook_exit(void);
@@ -33,8 +33,8 @@ int socksplice_hook_status(void);
 /* The same of the hook on tcp_splice_read() alone, which is all that psock.c wants. */
 int socksplice_hook_splice_status(void);
 
-/* The kernel's own tcp_splice_read(). A task that sleeps in it has a frame of ours below
- * and has to hold the module: see socksplice_hook_pass().
+/* The kernel's own tcp_splice_read(). A task that sleeps in it has a frame of ours below:
+ * see inflight.h.
  */
 ssize_t socksplice_hook_orig(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,

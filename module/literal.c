@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Similar to hook.c, and unloading is as described there: unregister, then
- * socksplice_inflight_drain(), which waits for who was redirected and has not entered
- * our function yet, and for who is inside.
+ * Similar to hook.c. A call that was redirected holds a module reference, or finds the module
+ * going and returns at once: socksplice_inflight_drain() waits for that.
  */
 #include <linux/ftrace.h>
 #include <linux/module.h>
@@ -10,7 +9,6 @@
 #include <linux/sockptr.h>
 #include <net/sock.h>
 
-#include "inflight.h"
 #include "literal.h"
 #include "sopt.h"
 #include "sosplice.h"
@@ -35,12 +33,10 @@ static int literal_setsockopt(struct socket *sock, int level, int optname,
 {
 	int ret = -ENOPROTOOPT;
 
-	socksplice_enter();
 	if (try_module_get(THIS_MODULE)) {
 		ret = socksplice_sopt_set(sock->sk, optval, optlen);
 		module_put(THIS_MODULE);
 	}
-	socksplice_leave();
 	return ret;
 }
 
@@ -50,7 +46,6 @@ static int literal_getsockopt(struct sock *sk, int level, int optname,
 {
 	int len, ret = -ENOPROTOOPT;
 
-	socksplice_enter();
 	if (try_module_get(THIS_MODULE)) {
 		ret = -EFAULT;
 		if (!copy_from_sockptr(&len, optlen, sizeof(len)))
@@ -59,7 +54,6 @@ static int literal_getsockopt(struct sock *sk, int level, int optname,
 			ret = -EFAULT;
 		module_put(THIS_MODULE);
 	}
-	socksplice_leave();
 	return ret;
 }
 

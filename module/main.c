@@ -2,11 +2,13 @@
 /*
  * The order in which the parts come up, and its mirror.
  *
- * Leaving. Each attached socket holds a module reference, so no socket refers
- * to us when the exit function runs.
+ * Leaving. Each attached socket holds a module reference, and so does each task
+ * that sleeps in a function of ours (inflight.h): there is neither when the exit
+ * function runs. It waits for nothing that a user can keep; ARCHITECTURE.md,
+ * "Unloading", goes through what it does wait for.
  *   1. No new sockets (sopt, policy), no more events, and no new calls (capture,
  *	netlink, hook).
- *   2. Tasks that are still inside a function of ours leave (inflight).
+ *   2. Tasks that are about to return from a function of ours do so (inflight).
  *   3. Work and callbacks that still have to run do so (kick, probe, idle,
  *	tap, drop, sosplice and ident, then chan, whose last references they
  *	may hold).

@@ -583,19 +583,25 @@ static enum mover_next mover_rounds(struct sosplice *s)
 	return next;
 }
 
-/* The source has been freed; the sink forgets the splice. False if it is busy. */
+/* The source has been freed; the sink forgets the splice. False if the sink is busy. One that
+ * has forgotten the splice already may be owned for ever, and hold nothing of ours. A sink that
+ * takes the splice only now has the mover look again (start(), undo()).
+ */
 static bool leave_sink(struct sosplice *s)
 {
 	struct sock *sk = s->dst;
 	struct soend *end;
 	bool ours;
 
+	if (!test_bit(SOSPLICE_SINK_KNOWS, &s->flags))
+		return true;
 	if (!socksplice_soend_trylock(sk))
 		return false;
 	end = socksplice_soend_get(sk);
 	ours = end && end->in == s;
 	if (ours) {
 		WRITE_ONCE(end->in, NULL);
+		clear_bit(SOSPLICE_SINK_KNOWS, &s->flags);
 		socksplice_soend_update(sk, end);
 	}
 	release_sock(sk);

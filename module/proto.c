@@ -72,17 +72,13 @@ void socksplice_proto_settle(struct sock *sk)
 /* Bytes that nobody read are lost with the socket, and TCP says so with a reset
  * (RFC 2525, 2.17). Those in the ring TCP does not know of: we make it send one
  * by a linger time of zero.
- *
- * TCP may sleep in this call, and in those below, for as long as it likes. The chan
- * may be gone by then, so each holds the module itself.
  */
 static void proto_close(struct sock *sk, long timeout)
 {
 	struct socksplice_chan *c;
-	bool unread = false, held;
+	bool unread = false;
 
 	socksplice_enter();
-	held = try_module_get(THIS_MODULE);
 	lock_sock(sk);
 	c = rx_chan(sk);
 	if (c) {
@@ -95,8 +91,6 @@ static void proto_close(struct sock *sk, long timeout)
 	if (unread)
 		sock_no_linger(sk);
 	tcp_prot.close(sk, timeout);
-	if (held)
-		module_put(THIS_MODULE);
 	socksplice_leave();
 }
 
@@ -235,22 +229,30 @@ bool socksplice_proto_wants_plain(const struct sock *sk, int level, int optname,
 static int proto_setsockopt(struct sock *sk, int level, int optname,
 			    sockptr_t optval, unsigned int optlen)
 {
-	bool held;
 	int ret = 0;
 
 	socksplice_enter();
-	held = try_module_get(THIS_MODULE);
 	if (socksplice_proto_wants_plain(sk, level, optname, optlen))
 		ret = proto_unpair(sk);
 	if (!ret)
 		ret = tcp_prot.setsockopt(sk, level, optname, optval, optlen);
-	if (held)
-		module_put(THIS_MODULE);
 	socksplice_leave();
 	return ret;
 }
 
-int socksplice_proto_getsockopt_ulp(char __user *optval, int __user *optlen)
+/* Whether the socket has no ULP that an application can know of. If so, TCP's function must
+ * not be asked for the name: it reads the slot twice, with a page fault between, and the slot
+ * may be ours, or not any more, from one time to the other. Another ULP stays in the slot.
+ */
+static bool hides_ulp(const struct sock *sk)
+{
+	const struct tcp_ulp_ops *ops = READ_ONCE(inet_csk(sk)->icsk_ulp_ops);
+
+	return !ops || slot_is_ours(ops);
+}
+
+/* getsockopt(TCP_ULP) of such a socket. Similar to do_tcp_getsockopt(). */
+static int getsockopt_ulp(int __user *optlen)
 {
 	int len;
 
@@ -351,21 +353,17 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 static int proto_getsockopt(struct sock *sk, int level, int optname,
 			    char __user *optval, int __user *optlen)
 {
-	bool held;
 	int ret = 1;
 
 	socksplice_enter();
-	held = try_module_get(THIS_MODULE);
-	if (level == SOL_TCP && optname == TCP_ULP && socksplice_chan_get(sk))
-		ret = socksplice_proto_getsockopt_ulp(optval, optlen);
+	if (level == SOL_TCP && optname == TCP_ULP && hides_ulp(sk))
+		ret = getsockopt_ulp(optlen);
 #ifdef CONFIG_MMU
 	else if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE)
 		ret = getsockopt_zerocopy(sk, optval, optlen);
 #endif
 	if (ret == 1)
 		ret = tcp_prot.getsockopt(sk, level, optname, optval, optlen);
-	if (held)
-		module_put(THIS_MODULE);
 	socksplice_leave();
 	return ret;
 }

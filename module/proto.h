@@ -34,9 +34,4 @@ bool socksplice_proto_known(const struct proto *prot);
 /* Takes the chan off a socket that will not be paired any more. Locked. */
 void socksplice_proto_settle(struct sock *sk);
 
-/* getsockopt(TCP_ULP) of a socket whose slot is ours: no ULP, as far as the application
- * can tell. Similar to do_tcp_getsockopt().
- */
-int socksplice_proto_getsockopt_ulp(char __user *optval, int __user *optlen);
-
 #endif /* SOCKSPLICE_PROTO_H */

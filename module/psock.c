@@ -56,10 +56,8 @@
 /* How often a reader looks again at bytes that TCP has and no program took. */
 #define PSOCK_RETRY	(HZ / 20)
 
-/* Off until somebody asks for it, and for good once psock_gone. Written under
- * psock_switch; psock_on is read with READ_ONCE.
- */
-static bool psock_on, psock_gone;
+/* Off until somebody asks for it. Written under psock_switch; read with READ_ONCE. */
+static bool psock_on;
 static DEFINE_MUTEX(psock_switch);
 
 /* Written by the administrator; read with READ_ONCE. */
@@ -117,7 +115,6 @@ void socksplice_psock_enable(bool on)
 		return;
 	}
 	mutex_lock(&psock_switch);
-	on = on && !psock_gone;
 	WRITE_ONCE(psock_on, on);
 	/* A sleeper is on the queue before it looks at psock_on; the queue's
 	 * lock orders the two sides.
@@ -125,14 +122,6 @@ void socksplice_psock_enable(bool on)
 	if (!on)
 		wake_up_all(&psock_off_wait);
 	mutex_unlock(&psock_switch);
-}
-
-void socksplice_psock_stop(void)
-{
-	mutex_lock(&psock_switch);
-	psock_gone = true;
-	mutex_unlock(&psock_switch);
-	socksplice_psock_enable(false);
 }
 
 static int psock_param_set(const char *val, const struct kernel_param *kp)

@@ -24,7 +24,6 @@ int socksplice_psock_status(void);
  */
 bool socksplice_psock_enabled(void);
 void socksplice_psock_enable(bool on);	/* may sleep */
-void socksplice_psock_stop(void);	/* off, and for good */
 
 /* Whether a splice(2) call on @sk would be served here. Under rcu_read_lock();
  * takes no lock.

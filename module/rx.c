@@ -17,7 +17,6 @@
  * A ring behind bytes that TCP has not received yet is out of reach. If the
  * connection dies then, it stays so: TCP never skips a hole.
  */
-#include <linux/module.h>
 #include <linux/sched/signal.h>
 #include <linux/uio.h>
 #include <linux/wait.h>
@@ -43,7 +42,6 @@ struct rx_turn {
 	int disconnects;	/* of the socket, when the call began */
 	bool slept;
 	bool inq_control;	/* as on TCP, whether TCP_INQ was on then */
-	bool held;		/* the module, for who was un-paired asleep */
 	bool told;		/* TCP has put a TCP_CM_INQ, for a part of the call */
 	void *control;		/* where the control messages begin */
 	size_t controllen;
@@ -554,8 +552,7 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 		c->rx_partial += partial;
 		asleep = !copied && !rx_look_total(&l) && READ_ONCE(sk->sk_rcvlowat) > 1;
 		n = socksplice_rx_wait(sk, c, &turn->timeo,
-				       asleep ? SOCKSPLICE_RX_MARK : rx_look_total(&l),
-				       &turn->held);
+				       asleep ? SOCKSPLICE_RX_MARK : rx_look_total(&l));
 		turn->slept = true;
 		if (n < 0)
 			return copied ? copied : n;
@@ -636,28 +633,6 @@ int socksplice_rx_inq_hint(const struct sock *sk, const struct socksplice_chan *
 	return inq && sock_flag(sk, SOCK_DONE) && tp->rcv_nxt == tp->copied_seq ? inq + 1 : inq;
 }
 
-/* TCP's own, for a socket that is enrolled but not paired. It may sleep there as
- * long as it likes, with our frame below: that holds the module.
- */
-static int recvmsg_unpaired(struct sock *sk, struct socksplice_chan *c,
-			    struct msghdr *msg, size_t len,
-			    int flags COMPAT_ADDR_LEN_PARAM)
-{
-	struct socksplice_chan *peer = socksplice_chan_hold(c);
-	int ret;
-
-	__module_get(THIS_MODULE);	/* attached, so there is one */
-	c->tcp_readers++;
-	release_sock(sk);
-	ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
-	lock_sock(sk);
-	c->tcp_readers--;
-	socksplice_chan_put(c, peer);
-	socksplice_proto_settle(sk);
-	module_put(THIS_MODULE);
-	return ret;
-}
-
 /* For a call that read nothing: enters it again, where that would find another function;
  * not if ours was given back by somebody who had kept it. Else 0.
  */
@@ -667,10 +642,20 @@ static int enter_again(const struct sock *sk)
 	       0 : socksplice_hook_restart(sk);
 }
 
+/* Without a time-out: one would begin anew in a call that is entered again. */
+static bool is_endless(const struct sock *sk, const struct rx_turn *turn)
+{
+	return turn->timeo == MAX_SCHEDULE_TIMEOUT &&
+	       READ_ONCE(sk->sk_rcvtimeo) == MAX_SCHEDULE_TIMEOUT;
+}
+
 /* Until TCP has something to say, for what is left of the time-out. Returns 0 if TCP is
  * to be called, 1 if a receive of no bytes is over, or what a call that read nothing
- * returns. Similar to the loop of tcp_splice_read(). Looks now and then whether the module
- * is wanted.
+ * returns. Similar to the loop of tcp_splice_read().
+ *
+ * A reader that sleeps here holds the module for as long as its peer is silent. Once a second
+ * it looks whether the socket is not ours any more. Then it enters its system call again, which
+ * finds TCP's function. A call with a time-out does so only once pairing is switched off.
  */
 static int wait_unpaired(struct sock *sk, struct rx_turn *turn, size_t len, u32 seen)
 {
@@ -690,7 +675,7 @@ static int wait_unpaired(struct sock *sk, struct rx_turn *turn, size_t len, u32 
 			return -EAGAIN;
 		if (signal_pending(current))
 			return sock_intr_errno(turn->timeo);
-		if (!READ_ONCE(socksplice_pairing))
+		if (!READ_ONCE(socksplice_pairing) || is_endless(sk, turn))
 			ret = enter_again(sk);
 		if (!ret)
 			ret = min(sk_wait_data(sk, &left, skb_peek_tail(&sk->sk_receive_queue)), 0);
@@ -743,19 +728,44 @@ static int recvmsg_in_time(struct sock *sk, struct msghdr *msg, size_t len,
 	return 0;
 }
 
-/* TCP's own, for a socket that stopped being ours while the call slept. Asleep there it
- * would hold the module for as long as the peer is silent. So a call that could is
- * entered again instead and finds TCP's function; unless there is a time-out, and
- * nobody asks for the module.
+/* TCP's own, for a socket that is enrolled but not paired. TCP's function would sleep with our
+ * frame below it, and a silent peer would hold the module for ever: the call sleeps in our own
+ * function, which it can leave once the socket is not ours any more. A call that wants more
+ * than a byte and has a time-out sleeps in TCP's, which alone counts the time of all its parts.
+ * Under TCP_REPAIR TCP's does not sleep.
+ */
+static int recvmsg_unpaired(struct sock *sk, struct socksplice_chan *c,
+			    struct msghdr *msg, size_t len,
+			    int flags COMPAT_ADDR_LEN_PARAM, struct rx_turn *turn)
+{
+	const bool in_parts = sock_rcvlowat(sk, flags & MSG_WAITALL, len) != 1;
+	const bool in_ours = turn->timeo && !tcp_sk(sk)->repair &&
+			     !(in_parts && turn->timeo != MAX_SCHEDULE_TIMEOUT);
+	struct socksplice_chan *peer = socksplice_chan_hold(c);
+	int ret;
+
+	c->tcp_readers++;
+	release_sock(sk);
+	if (in_ours)
+		ret = recvmsg_in_time(sk, msg, len, flags COMPAT_ADDR_LEN_ARG, turn);
+	else
+		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+	lock_sock(sk);
+	c->tcp_readers--;
+	socksplice_chan_put(c, peer);
+	socksplice_proto_settle(sk);
+	return ret;
+}
+
+/* TCP's own, for a socket that stopped being ours while the call slept. A call without a
+ * time-out is entered again and finds TCP's function.
  */
 static int recvmsg_pass(struct sock *sk, struct msghdr *msg, size_t len,
 			int flags COMPAT_ADDR_LEN_PARAM, struct rx_turn *turn)
 {
 	int ret = 0;
 
-	turn->held = turn->held || try_module_get(THIS_MODULE);
-	if (turn->held && turn->timeo && (turn->timeo != MAX_SCHEDULE_TIMEOUT ||
-				    READ_ONCE(sk->sk_rcvtimeo) != MAX_SCHEDULE_TIMEOUT))
+	if (turn->timeo && !is_endless(sk, turn))
 		return recvmsg_in_time(sk, msg, len, flags COMPAT_ADDR_LEN_ARG, turn);
 	if (!turn->timeo)
 		flags |= MSG_DONTWAIT;
@@ -826,15 +836,14 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	} else {
 		c = socksplice_chan_get(sk);
 		if (c)
-			ret = recvmsg_unpaired(sk, c, msg, len, flags COMPAT_ADDR_LEN_ARG);
+			ret = recvmsg_unpaired(sk, c, msg, len, flags COMPAT_ADDR_LEN_ARG,
+					       &turn);
 	}
 	release_sock(sk);
 	if (inq >= 0)
 		put_inq(sk, msg, inq, turn.inq_control);
 	if (ret == -ENOTSUPP)
 		ret = recvmsg_pass(sk, msg, len, flags COMPAT_ADDR_LEN_ARG, &turn);
-	if (turn.held)
-		module_put(THIS_MODULE);
 leave:
 	socksplice_leave();
 	return ret;

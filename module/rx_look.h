@@ -107,11 +107,9 @@ bool socksplice_rx_has_more(const struct sock *sk, const struct socksplice_chan 
 
 /* Sleeps, after spinning, until there are other than @pos bytes or the end has
  * come; similar to sk_wait_data(). A spurious wake-up ends it, too. Drops the
- * lock: @c may be detached on return, and if so the caller holds the module: *@held is set.
- * -EPIPE after a disconnect.
+ * lock: @c may be detached on return. -EPIPE after a disconnect.
  */
-int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos,
-		       bool *held);
+int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos);
 
 /* With nothing to read: what to return, or 1 to wait. */
 int socksplice_rx_end(struct sock *sk, long timeo);

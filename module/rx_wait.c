@@ -168,8 +168,7 @@ static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 	return rc;
 }
 
-int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos,
-		       bool *held)
+int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos)
 {
 	const bool may_be = may_be_short();
 	struct rx_sleeper s = { .began = may_be ? local_clock() : 0 };
@@ -191,7 +190,7 @@ int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, 
 			c->rx_short = 0;
 	}
 	c->rx_sleepers--;
-	*held |= socksplice_chan_unpin(sk, c);
+	socksplice_chan_unpin(sk, c);
 	return min(rc, 0);
 }
 

@@ -18,9 +18,7 @@
  * for the count that getsockopt(SO_SPLICE) tells.
  *
  * Our proto_ops carry the owner of those they replace. Whoever closes the socket thus
- * drops the reference that was taken with the original; our text is held by the
- * slot's reference and, once that is gone, by socksplice_inflight_drain(), which
- * waits for who has loaded a pointer but not called it.
+ * drops the reference that was taken with the original; inflight.h has what keeps our text.
  */
 #include <linux/kmemleak.h>
 #include <linux/module.h>
@@ -208,22 +206,18 @@ static int reader_wait(struct sock *sk, bool nonblock)
 static int source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 			  int flags COMPAT_ADDR_LEN_PARAM)
 {
-	bool held;
 	int ret = 0;
 
 	socksplice_enter();
-	held = try_module_get(THIS_MODULE);	/* TCP may sleep below */
 	if (!(flags & (MSG_ERRQUEUE | MSG_OOB)))
 		ret = reader_wait(sk, flags & MSG_DONTWAIT);
 	if (!ret)
 		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
-	if (held)
-		module_put(THIS_MODULE);
 	socksplice_leave();
 	return ret;
 }
 
-/* The ring's bytes are read by its own function; see there for the module. */
+/* The ring's bytes are read by its own function. */
 static int paired_source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 				 int flags COMPAT_ADDR_LEN_PARAM)
 {
@@ -242,19 +236,15 @@ static ssize_t source_splice_read(struct socket *sock, loff_t *ppos,
 				  struct pipe_inode_info *pipe, size_t len,
 				  unsigned int flags)
 {
-	bool held;
 	ssize_t ret;
 
 	socksplice_enter();
-	held = try_module_get(THIS_MODULE);
 	ret = reader_wait(sock->sk, sock->file->f_flags & O_NONBLOCK);
 	/* Calls from here pass the hook. */
 	if (!ret && socksplice_pair_owns(sock->sk))
 		ret = socksplice_pair_splice_read(sock, ppos, pipe, len, flags);
 	else if (!ret)
 		ret = inet_stream_ops.splice_read(sock, ppos, pipe, len, flags);
-	if (held)
-		module_put(THIS_MODULE);
 	socksplice_leave();
 	return ret;
 }
@@ -318,18 +308,14 @@ static int source_set_rcvlowat(struct sock *sk, int val)
 static void hooked_close(struct sock *sk, long timeout)
 {
 	struct soend *end;
-	bool held;
 
 	socksplice_enter();
-	held = try_module_get(THIS_MODULE);
 	lock_sock(sk);
 	end = socksplice_soend_get(sk);
 	if (end)
 		socksplice_sosplice_leave(sk, end);
 	release_sock(sk);
 	paired_prot->close(sk, timeout);
-	if (held)
-		module_put(THIS_MODULE);
 	socksplice_leave();
 }
 
@@ -358,11 +344,9 @@ static int soend_setsockopt(struct sock *sk, int level, int optname,
 			    sockptr_t optval, unsigned int optlen)
 {
 	struct soend *end;
-	bool held;
 	int ret = 0;
 
 	socksplice_enter();
-	held = try_module_get(THIS_MODULE);
 	if (socksplice_proto_wants_plain(sk, level, optname, optlen)) {
 		lock_sock(sk);
 		end = socksplice_soend_get(sk);
@@ -376,8 +360,6 @@ static int soend_setsockopt(struct sock *sk, int level, int optname,
 	}
 	if (!ret)
 		ret = paired_prot->setsockopt(sk, level, optname, optval, optlen);
-	if (held)
-		module_put(THIS_MODULE);
 	socksplice_leave();
 	return ret;
 }
@@ -386,20 +368,10 @@ static int soend_getsockopt(struct sock *sk, int level, int optname,
 			    char __user *optval, int __user *optlen)
 {
 	struct soend *end;
-	bool held, ulp = false, source = false;
+	bool source = false;
 	int ret;
 
 	socksplice_enter();
-	held = try_module_get(THIS_MODULE);
-	if (level == SOL_TCP && optname == TCP_ULP) {
-		rcu_read_lock();
-		ulp = socksplice_soend_get_rcu(sk);
-		rcu_read_unlock();
-	}
-	if (ulp) {
-		ret = socksplice_proto_getsockopt_ulp(optval, optlen);
-		goto out;
-	}
 	if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE) {
 		lock_sock(sk);
 		end = socksplice_soend_get(sk);
@@ -407,9 +379,6 @@ static int soend_getsockopt(struct sock *sk, int level, int optname,
 		release_sock(sk);
 	}
 	ret = source ? -EBUSY : paired_prot->getsockopt(sk, level, optname, optval, optlen);
-out:
-	if (held)
-		module_put(THIS_MODULE);
 	socksplice_leave();
 	return ret;
 }
@@ -551,6 +520,7 @@ static void soend_end(struct soend *end)
 	order_del(&soends, &end->all);
 	spin_unlock_bh(&soends_lock);
 	kfree_rcu(end, rcu);
+	socksplice_detached();
 }
 
 static void restore_prot(struct sock *sk)
@@ -621,7 +591,7 @@ void socksplice_soend_detach(struct sock *sk)
 		RCU_INIT_POINTER(icsk->icsk_ulp_data, NULL);
 	}
 	soend_end(end);
-	/* Our own text is on the stack; its caller keeps it. */
+	/* Our own text is on the stack; inflight.h has what keeps it. */
 	module_put(THIS_MODULE);
 }
 
@@ -670,8 +640,9 @@ int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 	f = claimable(sk, c);
 	if (f == FAMILIES)
 		return -EINVAL;
-	/* The caller is inside a call of ours, which holds the module. */
-	__module_get(THIS_MODULE);
+	/* The caller's system call holds the module. */
+	if (WARN_ON_ONCE(!socksplice_attached()))
+		return -EINVAL;
 	end = *spare;
 	*spare = NULL;
 	end->slot = SLOT_SOEND;

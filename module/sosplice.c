@@ -147,6 +147,7 @@ static void leave_as_sink(struct soend *end)
 	if (!s)
 		return;
 	WRITE_ONCE(end->in, NULL);
+	clear_bit(SOSPLICE_SINK_KNOWS, &s->flags);
 	set_bit(SOSPLICE_SINK_GONE, &s->flags);
 	socksplice_mover_queue(s);
 	socksplice_sosplice_put(s);
@@ -183,6 +184,7 @@ void socksplice_sosplice_tidy(struct sock *sk, struct soend *end)
 	if (!s || !test_bit(SOSPLICE_ENDED, &s->flags))
 		return;
 	WRITE_ONCE(end->in, NULL);
+	clear_bit(SOSPLICE_SINK_KNOWS, &s->flags);
 	socksplice_soend_update(sk, end);
 	socksplice_sosplice_put(s);
 }
@@ -280,10 +282,12 @@ static int take_sink(struct sosplice *s, struct soend **spare)
 	if (end->in) {
 		if (!test_bit(SOSPLICE_ENDED, &end->in->flags))
 			return -EBUSY;
+		clear_bit(SOSPLICE_SINK_KNOWS, &end->in->flags);
 		socksplice_sosplice_put(end->in);
 	}
 	refcount_inc(&s->ref);
 	WRITE_ONCE(end->in, s);
+	set_bit(SOSPLICE_SINK_KNOWS, &s->flags);
 	socksplice_soend_update(sk, end);
 	return 0;
 }
@@ -465,7 +469,10 @@ int socksplice_sosplice_init(void)
 
 void socksplice_sosplice_exit(void)
 {
-	/* All have ended; works and ticks may have yet to find that out. */
+	/* All have ended, and no sink points to one: a soend that does would hold the module.
+	 * What holds them are works and ticks, which end soon: the mover waits for no socket's
+	 * lock, and tries that of a sink again only while the sink points to the splice.
+	 */
 	while (atomic_read(&sosplices_held))
 		msleep(20);
 	rcu_barrier();	/* the last one's function returns */

@@ -41,6 +41,9 @@ enum sosplice_flag {
 	SOSPLICE_RUNNING,	/* set up: the mover may move */
 	SOSPLICE_ENDED,		/* its source is free again, or gone; the source's lock */
 	SOSPLICE_SINK_GONE,	/* its sink was closed */
+	SOSPLICE_SINK_KNOWS,	/* its sink points to it, by soend->in; the sink's lock. Read
+				 * without by who ends it, and final once it is clear again
+				 */
 	SOSPLICE_SOURCE_GONE,	/* its source was destroyed; holds soend->out's reference */
 	SOSPLICE_DROP,		/* the administrator wants it ended */
 	SOSPLICE_TRACED,	/* loop.c has looked; the mover only */

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0
-#include <linux/module.h>
 #include <linux/net.h>
 #include <linux/pipe_fs_i.h>
 #include <linux/splice.h>
@@ -7,7 +6,6 @@
 
 #include "chan.h"
 #include "hook.h"
-#include "inflight.h"
 #include "pages.h"
 #include "rx.h"
 #include "rx_look.h"
@@ -121,7 +119,7 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 	struct socksplice_chan *c;
 	ssize_t spliced = 0, n = 0;
 	struct rx_look l;
-	bool asleep = false, held = false;
+	bool asleep = false;
 	int disconnects;
 	long timeo;
 
@@ -157,7 +155,7 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 			n = socksplice_rx_end(sk, timeo);
 			if (n <= 0)
 				break;
-			n = socksplice_rx_wait(sk, c, &timeo, SOCKSPLICE_RX_MARK, &held);
+			n = socksplice_rx_wait(sk, c, &timeo, SOCKSPLICE_RX_MARK);
 			if (n < 0)
 				break;
 			asleep = timeo;
@@ -186,7 +184,5 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 		n = spliced;
 	else if (!c && len && n != -EPIPE)	/* not ours any more, before anything was read */
 		n = socksplice_hook_pass(sock, ppos, pipe, len, flags);
-	if (held)
-		module_put(THIS_MODULE);
 	return n;
 }

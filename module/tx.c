@@ -16,7 +16,6 @@
  * it is on TCP, whose buffer is larger than the ring. The reader's socket is never
  * locked.
  */
-#include <linux/module.h>
 #include <linux/sched.h>
 #include <linux/uio.h>
 #include <linux/wait.h>
@@ -375,13 +374,11 @@ static bool linked_since(const struct sock *sk, const struct socksplice_chan *c)
 }
 
 /* TCP's own sendmsg. It may sleep for memory as long as it likes, with our frame
- * below: that holds the module, whatever becomes of the chan. (With no chan and no
- * module any more, rmmod waits for us.)
+ * below; inflight.h has what keeps our text meanwhile.
  */
 static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_flags)
 {
 	struct socksplice_chan *c = socksplice_chan_get(sk), *peer;
-	const bool held = try_module_get(THIS_MODULE);
 	const unsigned int flags = msg->msg_flags;
 	u32 before = 0;
 	ssize_t ret;
@@ -402,8 +399,6 @@ static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_fla
 			socksplice_kick_sent(c, before);
 		socksplice_chan_put(c, peer);
 	}
-	if (held)
-		module_put(THIS_MODULE);
 	return ret;
 }
 
@@ -557,11 +552,8 @@ wait:
 ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg, bool may_wait)
 {
 	struct tx_wait w = { .timeo = sock_sndtimeo(sk, msg->msg_flags & MSG_DONTWAIT) };
-	ssize_t ret = tx_locked(sk, msg, may_wait, &w);
 
-	if (w.held)
-		module_put(THIS_MODULE);
-	return ret;
+	return tx_locked(sk, msg, may_wait, &w);
 }
 
 int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)

@@ -277,6 +277,6 @@ bool socksplice_tx_wait(struct sock *sk, struct socksplice_chan *c, struct tx_wa
 			again = false;
 		}
 	}
-	w->held |= socksplice_chan_unpin(sk, c);
+	socksplice_chan_unpin(sk, c);
 	return again;
 }

@@ -10,7 +10,6 @@ struct socksplice_chan;
 struct tx_wait {
 	long timeo;	/* jiffies; 0: moments only */
 	s64 moments;	/* ns of them that are over */
-	bool held;	/* the module, for who was un-paired meanwhile: his to put */
 };
 
 /* TCP has taken over, and the reader has yet to take what is in the ring, or most of what

@@ -50,10 +50,12 @@ pub enum Object {
     /// Turns pairing off ('feature set pairing on' turns it on again) and un-pairs
     /// every pair: the connections go on over TCP, without a byte lost. It accepts no new
     /// splices ('feature set so-splice on' does again) and ends those that there are,
-    /// as their applications would by SO_SPLICE with -1. If no policy
+    /// as their applications would by SO_SPLICE with -1. It leaves splice(2) on sockmap
+    /// sockets to the kernel ('feature set splice on' serves it again). If no policy
     /// is set, it also waits until nothing uses the module. A pair whose reader does
     /// not read what it was sent before cannot end. If one is left when the time is
-    /// up, the exit status is 1, and the processes that hold it are listed.
+    /// up, or a call that sleeps in the module, the exit status is 1, and the processes are
+    /// listed.
     Drain(Wait),
 
     /// Write what goes by ring to a file that Wireshark and tcpdump open

@@ -15,8 +15,8 @@ use crate::module::{self, Module, Setting};
 use crate::output::{Answer, SCHEMA};
 use crate::pair::{self, Pair};
 use crate::policy::pin;
-use crate::process::{Process, Sockets};
-use crate::uapi::{A_STATUS_PAIRING, A_STATUS_SO_SPLICE};
+use crate::process::{self, Process, Sockets};
+use crate::uapi::{A_STATUS_PAIRING, A_STATUS_SO_SPLICE, A_STATUS_SPLICE};
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -74,7 +74,11 @@ fn finish(module: &Module, arguments: &Wait, mine: impl Fn(&Pair) -> bool) -> Re
 pub fn drain(arguments: Wait) -> Result<Answer> {
     let module = Module::open_any()?;
     let off = Setting::Switch(false);
-    module.set(&[(A_STATUS_PAIRING, off), (A_STATUS_SO_SPLICE, off)])?;
+    module.set(&[
+        (A_STATUS_PAIRING, off),
+        (A_STATUS_SO_SPLICE, off),
+        (A_STATUS_SPLICE, off),
+    ])?;
     let policy = pin::live().is_some();
     let mut uses = Uses::default();
     let left = wait(&arguments, || {
@@ -85,17 +89,23 @@ pub fn drain(arguments: Wait) -> Result<Answer> {
         uses = Uses {
             references: module::references().unwrap_or(0),
             policy,
+            inside: Vec::new(),
         };
         Ok((uses.are_over() && pairs.is_empty(), pairs))
     })?;
+    if uses.references > 0 {
+        uses.inside = process::inside_module();
+    }
     Ok(answer(&holders(&left, &Sockets::read()), Some(uses)))
 }
 
 /// What refers to the module when no pair does.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Uses {
     references: u64,
     policy: bool,
+    /// Processes that are in a call of theirs that the module serves.
+    inside: Vec<Process>,
 }
 
 impl Uses {
@@ -151,9 +161,18 @@ fn answer(holders: &[Holder], uses: Option<Uses>) -> Answer {
             holder.pair, holder.connection
         );
     }
-    let drained = holders.is_empty() && uses.is_none_or(|uses| uses.are_over());
+    let drained = holders.is_empty() && uses.as_ref().is_none_or(Uses::are_over);
     let mut json = json!({ "schema": SCHEMA, "drained": drained, "waiting": holders });
-    if let Some(Uses { references, policy }) = uses {
+    if let Some(Uses {
+        references,
+        policy,
+        inside,
+    }) = uses
+    {
+        for process in &inside {
+            text += &format!("{process} is in a call that the module serves\n");
+        }
+        json["inside"] = json!(inside);
         if references == 0 {
             text += "nothing uses the module: it can be unloaded\n";
         } else if policy {
@@ -197,10 +216,23 @@ mod tests {
 
     #[test]
     fn says_what_uses_the_module() {
-        let of = |references, policy| answer(&[], Some(Uses { references, policy }));
+        let of = |references, policy| {
+            let inside = vec![Process {
+                pid: 42,
+                name: "sleepy".into(),
+            }];
+            let uses = Uses {
+                references,
+                policy,
+                inside,
+            };
+            answer(&[], Some(uses))
+        };
         assert!(!of(0, false).failed && of(0, false).text.contains("can be unloaded"));
         assert!(!of(3, true).failed && of(3, true).text.contains("policy clear"));
         assert!(of(3, false).failed && of(3, false).text.contains("(3)"));
         assert_eq!(of(3, false).json["references"], 3);
+        assert!(of(3, false).text.starts_with("sleepy(42) is in a call"));
+        assert_eq!(of(3, false).json["inside"][0]["pid"], 42);
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which processes have a socket open.
+//! Which processes have a socket open, or are in a function of the module.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -22,6 +22,35 @@ impl fmt::Display for Process {
     }
 }
 
+/// All that there are, each with its folder in /proc.
+fn all() -> impl Iterator<Item = (Process, PathBuf)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        let name = name.trim_end().to_string();
+        Some((Process { pid, name }, entry.path()))
+    })
+}
+
+/// Those with a thread that sleeps in a function of the module. None where the kernel does not
+/// tell the caller what its tasks wait in.
+pub fn inside_module() -> Vec<Process> {
+    let sleeps = |folder: &Path| {
+        // A thread of the kernel's own has no program.
+        let tasks =
+            fs::read_link(folder.join("exe")).and_then(|_| fs::read_dir(folder.join("task")));
+        tasks.into_iter().flatten().flatten().any(|task| {
+            let stack = fs::read_to_string(task.path().join("stack"));
+            stack.is_ok_and(|stack| stack.contains("[socksplice]"))
+        })
+    };
+    all()
+        .filter(|(_, folder)| sleeps(folder))
+        .map(|(process, _)| process)
+        .collect()
+}
+
 /// Inode number of a socket to the processes that have it.
 pub struct Sockets(HashMap<u64, Vec<Process>>);
 
@@ -33,21 +62,9 @@ impl Sockets {
 
     /// Those of the processes that `wanted` wants.
     pub fn of(wanted: impl Fn(&Process) -> bool) -> Self {
-        let proc = Path::new("/proc");
         let mut sockets: HashMap<u64, Vec<Process>> = HashMap::new();
-        for entry in fs::read_dir(proc).into_iter().flatten().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
-                continue;
-            };
-            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            let process = Process {
-                pid,
-                name: name.trim_end().to_string(),
-            };
-            if !wanted(&process) {
-                continue;
-            }
-            let descriptors = fs::read_dir(entry.path().join("fd"));
+        for (process, folder) in all().filter(|(process, _)| wanted(process)) {
+            let descriptors = fs::read_dir(folder.join("fd"));
             for descriptor in descriptors.into_iter().flatten().flatten() {
                 let Ok(target) = fs::read_link(descriptor.path()) else {
                     continue;

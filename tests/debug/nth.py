@@ -273,6 +273,9 @@ def load(guarded):
         if libc.syscall(FINIT_MODULE, fd, b"", 0):
             raise OSError(ctypes.get_errno(), "finit_module")
     if loaded():
+        # for about a second after the last socket it is in use
+        while open("/sys/module/socksplice/refcnt").read().strip() != "0":
+            time.sleep(0.05)
         subprocess.run(["rmmod", "socksplice"], check=True)
     fd = os.open(os.environ["MODULE_KO"], os.O_RDONLY)
     try:

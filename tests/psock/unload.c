@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * unload MODULE.KO: rmmod while splice(2) on sockmap sockets is asleep or at
- * work. The module has to go, or to wait; a sleeper goes on in the kernel's own
- * function, and bytes that nobody took meanwhile are still there for the next
- * load. Whatever else happens is in the kernel's log.
+ * work. The module has to go, or to refuse: it never waits. Switched off, the feature
+ * sends sleepers to the kernel's own function; bytes that nobody took meanwhile are still
+ * there for the next load. Whatever else happens is in the kernel's log.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -30,7 +30,7 @@ static bool unload(void)
 	return !syscall(SYS_delete_module, "socksplice", O_NONBLOCK);
 }
 
-/* rmmod, as often as it takes while a counter of sockets runs down. */
+/* rmmod, as often as it takes while calls are under way, or leave. */
 static void unload_surely(void)
 {
 	long start = ms();
@@ -43,42 +43,6 @@ static void unload_surely(void)
 static void load(void)
 {
 	check(!syscall(SYS_finit_module, module_fd, "splice=1", 0), "insmod: %s", strerror(errno));
-}
-
-/* Asleep in ours, of every kind, many times over. The end of file is what both
- * functions see.
- */
-static void case_asleep(void)
-{
-	for (int round = 0; round < 4; round++) {
-		struct sleeper s[KIND_MAX];
-		struct flow f[KIND_MAX];
-		int p[KIND_MAX][2];
-
-		for (enum kind k = 0; k < KIND_MAX; k++) {
-			flow_open(&f[k], k, round % 2 ? AF_INET6 : AF_INET);
-			make_pipe(p[k], 0);
-			sleeper_start(&s[k], f[k].rd, p[k][1]);
-		}
-		unload_surely();
-		for (enum kind k = 0; k < KIND_MAX; k++) {
-			bool bytes = !through_psock(k);
-
-			wait_asleep(s[k].tid);
-			if (bytes)
-				send_stream(f[k].wr, 0, 1000);
-			else
-				shutdown(f[k].peer, SHUT_WR);
-			pthread_join(s[k].thread, NULL);
-			check(s[k].ret == (bytes ? 1000 : 0), "%s: %zd %s", kind_names[k],
-			      s[k].ret, strerror(s[k].err));
-			close(p[k][0]);
-			close(p[k][1]);
-			flow_close(&f[k]);
-		}
-		load();
-		transfer(KIND_PASS, AF_INET, 100000, 5000, 65536, 0);
-	}
 }
 
 /* Whether a thread of this process, a worker of io_uring among them, sleeps in
@@ -108,25 +72,52 @@ static bool asleep_in_module(void)
 	return found;
 }
 
-static bool module_going(void)
+/* Asleep in ours, of every kind, many times over. The end of file is what both
+ * functions see.
+ */
+static void case_asleep(void)
 {
-	char buf[16] = "";
-	int fd = open("/sys/module/socksplice/initstate", O_RDONLY);
+	for (int round = 0; round < 4; round++) {
+		struct sleeper s[KIND_MAX];
+		struct flow f[KIND_MAX];
+		int p[KIND_MAX][2];
 
-	if (fd < 0)
-		return false;
-	check(read(fd, buf, sizeof(buf) - 1) > 0, "initstate");
-	close(fd);
-	return !strncmp(buf, "going", 5);
+		for (enum kind k = 0; k < KIND_MAX; k++) {
+			flow_open(&f[k], k, round % 2 ? AF_INET6 : AF_INET);
+			make_pipe(p[k], 0);
+			sleeper_start(&s[k], f[k].rd, p[k][1]);
+		}
+		while (!asleep_in_module())
+			sched_yield();
+		check(!unload() && (errno == EAGAIN || errno == EBUSY), "rmmod: %s", strerror(errno));
+		write_file(PARAM "splice", "0");
+		unload_surely();
+		for (enum kind k = 0; k < KIND_MAX; k++) {
+			bool bytes = !through_psock(k);
+
+			wait_asleep(s[k].tid);
+			if (bytes)
+				send_stream(f[k].wr, 0, 1000);
+			else
+				shutdown(f[k].peer, SHUT_WR);
+			pthread_join(s[k].thread, NULL);
+			check(s[k].ret == (bytes ? 1000 : 0), "%s: %zd %s", kind_names[k],
+			      s[k].ret, strerror(s[k].err));
+			close(p[k][0]);
+			close(p[k][1]);
+			flow_close(&f[k]);
+		}
+		load();
+		transfer(KIND_PASS, AF_INET, 100000, 5000, 65536, 0);
+	}
 }
 
-/* A worker of io_uring has no system call to enter again, so rmmod waits for it. */
+/* A worker of io_uring has no system call to enter again, so rmmod is refused. */
 static void case_asleep_in_a_worker(void)
 {
 	struct uring u;
 	struct flow f;
-	int p[2], n, status;
-	pid_t pid;
+	int p[2], n;
 
 	flow_open(&f, KIND_PASS, AF_INET);
 	make_pipe(p, 0);
@@ -134,16 +125,12 @@ static void case_asleep_in_a_worker(void)
 	uring_splice(&u, f.rd, p[1], 65536);
 	while (!asleep_in_module())
 		sched_yield();
-	pid = fork();
-	if (!pid)
-		_exit(!unload());
-	while (!module_going())
-		check(!waitpid(pid, &status, WNOHANG), "rmmod did not wait");
-	check(!waitpid(pid, &status, WNOHANG), "rmmod did not wait");
+	write_file(PARAM "splice", "0");
+	check(!unload() && (errno == EAGAIN || errno == EBUSY), "rmmod: %s", strerror(errno));
 	shutdown(f.wr, SHUT_WR);
 	n = uring_wait(&u);
 	check(n == 0, "%d", n);
-	check(waitpid(pid, &status, 0) == pid && !status, "rmmod failed");
+	unload_surely();
 	uring_close(&u);
 	load();
 	transfer(KIND_PASS, AF_INET, 100000, 5000, 65536, 0);
