@@ -11,6 +11,7 @@ mod drain;
 mod error;
 mod exporter;
 mod feature;
+mod files;
 mod filter;
 mod http;
 mod man;
