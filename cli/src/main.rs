@@ -10,6 +10,7 @@ mod doctor;
 mod drain;
 mod error;
 mod exporter;
+mod exposition;
 mod feature;
 mod files;
 mod filter;
