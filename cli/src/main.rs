@@ -58,9 +58,11 @@ fn main() -> ExitCode {
     match run(cli.object, cli.json) {
         Ok(answer) => match answer.print(cli.json) {
             // The reader went away: it has what it wanted.
-            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-                fail(&Error::new(format!("cannot write the answer: {e}")), false)
-            }
+            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => fail(
+                &Error::new(format!("cannot write the answer: {e}"))
+                    .remedy("what was asked for is done"),
+                false,
+            ),
             _ if answer.failed => FAILED.into(),
             _ => ExitCode::SUCCESS,
         },
