@@ -117,6 +117,16 @@ impl Hierarchy {
         Ok(full)
     }
 
+    /// The directories of all cgroups, each before those below it.
+    pub fn all(&self) -> Vec<PathBuf> {
+        let mut all = Vec::new();
+        each_below(self.mount.clone(), |dir, _| {
+            all.push(dir.to_path_buf());
+            true
+        });
+        all
+    }
+
     /// The paths, relative to the mount, of those ids that still exist.
     pub fn paths(&self, ids: &[u64]) -> HashMap<u64, String> {
         let mut found = HashMap::new();

@@ -27,6 +27,7 @@ mod port;
 mod privilege;
 mod process;
 mod size;
+mod sockmap;
 mod splice;
 mod stats;
 mod top;
