@@ -3,12 +3,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::statfs;
 
 use crate::error::{Error, Result};
+use crate::files;
 
 const CGROUP_SUPER_MAGIC: u64 = 0x27e0eb;
 const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
@@ -85,7 +87,12 @@ impl Hierarchy {
         };
 
         let shown = path.display();
-        let full = fs::canonicalize(&full).map_err(|_| {
+        // Not by a link of another user, which could lead to another cgroup a moment later.
+        let full = files::real_path(&full).map_err(|e| {
+            if e.kind() == io::ErrorKind::PermissionDenied {
+                return Error::new(format!("cannot look at {shown}: {e}"))
+                    .remedy("name the cgroup itself");
+            }
             Error::new(format!("there is no cgroup {shown}")).remedy(format!(
                 "name a directory under {}, 'systemd-cgls' lists them",
                 self.mount.display()
@@ -108,6 +115,16 @@ impl Hierarchy {
             );
         }
         Ok(full)
+    }
+
+    /// The directories of all cgroups, each before those below it.
+    pub fn all(&self) -> Vec<PathBuf> {
+        let mut all = Vec::new();
+        each_below(self.mount.clone(), |dir, _| {
+            all.push(dir.to_path_buf());
+            true
+        });
+        all
     }
 
     /// The paths, relative to the mount, of those ids that still exist.

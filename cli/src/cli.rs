@@ -77,7 +77,7 @@ pub enum Object {
     /// Opens its sockets as root and then becomes the user, for good: with no
     /// capability and no way to get one, it can read the module's counters and
     /// nothing else. It outlives the module: while that is not loaded,
-    /// socksplice_up is 0. Ends by a signal.
+    /// socksplice_up is 0. Ends by a signal, when what it was asked is answered.
     Exporter(Exporter),
 
     /// The module's state and its switches
@@ -119,7 +119,8 @@ pub enum PolicyCommand {
     /// They replace all old ones in one step; connections that are open already
     /// stay as they are. Of several policies that a socket matches the first one
     /// in the file decides. A file without a policy clears them. If anything is
-    /// wrong, nothing changes. socksplice(8) describes the file under CONFIGURATION.
+    /// wrong, or a signal comes, nothing changes. Nobody but root and the caller may be
+    /// able to write the file. socksplice(8) describes the file under CONFIGURATION.
     Apply {
         /// The file; /dev/stdin reads from a pipe
         #[arg(value_name = "FILE")]
@@ -385,7 +386,8 @@ pub struct Capture {
     #[arg(long = "pair", value_name = "PAIR", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..))]
     pub pairs: Vec<u32>,
 
-    /// The file, which is replaced; '-' is standard output
+    /// The file, which is replaced if it is a regular one of the caller's or of root's; '-'
+    /// is standard output
     #[arg(short, long, value_name = "FILE")]
     pub write: PathBuf,
 

@@ -46,8 +46,11 @@ pub fn drop(arguments: PairDrop) -> Result<Answer> {
         filter.keep(&mut pairs)?;
         ids.extend(pairs.iter().map(|pair| pair.id));
     }
-    for id in &ids {
-        module.drop_pair(*id as u32)?;
+    for (done, id) in ids.iter().enumerate() {
+        module.drop_pair(*id as u32).map_err(|mut e| {
+            e.message += &format!(" for pair {id}; {done} of {} are on their way", ids.len());
+            e
+        })?;
     }
     finish(&module, &arguments.wait, |pair| ids.contains(&pair.id))
 }
@@ -73,19 +76,34 @@ fn finish(module: &Module, arguments: &Wait, mine: impl Fn(&Pair) -> bool) -> Re
 
 pub fn drain(arguments: Wait) -> Result<Answer> {
     let module = Module::open_any()?;
-    let off = Setting::Switch(false);
-    module.set(&[
-        (A_STATUS_PAIRING, off),
-        (A_STATUS_SO_SPLICE, off),
-        (A_STATUS_SPLICE, off),
-    ])?;
+    let before = module.status()?;
+    let switches = |pairing, so_splice, splice| {
+        let of = |attribute, on| (attribute, Setting::Switch(on));
+        module.set(&[
+            of(A_STATUS_PAIRING, pairing),
+            of(A_STATUS_SO_SPLICE, so_splice),
+            of(A_STATUS_SPLICE, splice),
+        ])
+    };
+    // All stay off when the time is up. Where the module refuses, all is as it was.
+    let drained = switches(false, false, false).and_then(|()| drain_all(&module, &arguments));
+    drained.map_err(|mut e| {
+        e.message += match switches(before.pairing, before.so_splice, before.splice) {
+            Ok(()) => "; the switches are as they were",
+            Err(_) => "; some of pairing, so-splice and splice may be off",
+        };
+        e
+    })
+}
+
+fn drain_all(module: &Module, arguments: &Wait) -> Result<Answer> {
     let policy = pin::live().is_some();
     let mut uses = Uses::default();
-    let left = wait(&arguments, || {
+    let left = wait(arguments, || {
         // Again each time: a handshake may have been under way.
         module.drop_all()?;
         module.end_splices()?;
-        let pairs = pair::list(&module)?;
+        let pairs = pair::list(module)?;
         uses = Uses {
             references: module::references().unwrap_or(0),
             policy,

@@ -13,7 +13,7 @@ pub const FAILED: u8 = 1;
 /// Exit status of a command line that was not understood.
 pub const USAGE: u8 = 2;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error {
     pub message: String,
     pub remedy: Option<String>,

@@ -7,8 +7,9 @@
 use std::fmt;
 use std::net::TcpListener;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use hyper::StatusCode;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -19,13 +20,13 @@ use serde_json::json;
 
 use crate::cli::Exporter;
 use crate::error::{Error, Result};
+use crate::exposition::Format;
 use crate::http::{self, Page};
 use crate::module::{Module, VERSION};
 use crate::output::{Answer, SCHEMA, say};
 use crate::privilege::User;
 
 const PATH: &str = "/metrics";
-const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -179,14 +180,19 @@ pub fn run(arguments: Exporter, json: bool) -> Result<Answer> {
         false => say(format_args!("listening on {address}"))?,
     };
     let module = Mutex::new(module);
-    http::serve(&listener, |path| match path {
+    let pages = move |path: &str, format| match path {
         PATH => {
             let mut module = module.lock().unwrap_or_else(PoisonError::into_inner);
-            metrics(scrape(&mut module).as_ref())
+            metrics(scrape(&mut module).as_ref(), format)
         }
-        "/" => Page::text("200 OK", format!("socksplice {VERSION}: see {PATH}\n")),
-        _ => Page::text("404 Not Found", format!("see {PATH}\n")),
-    });
+        "/" => Page::text(
+            StatusCode::OK,
+            format!("socksplice {VERSION}: see {PATH}\n"),
+        ),
+        _ => Page::text(StatusCode::NOT_FOUND, format!("see {PATH}\n")),
+    };
+    http::serve(listener, Arc::new(pages))
+        .map_err(|e| Error::new(format!("cannot serve on {address}: {e}")))?;
     Ok(Answer::said())
 }
 
@@ -205,17 +211,18 @@ fn scrape(module: &mut Module) -> Option<Scrape> {
     read(module).ok()
 }
 
-fn metrics(scrape: Option<&Scrape>) -> Page {
+fn metrics(scrape: Option<&Scrape>, format: Format) -> Page {
     match render(scrape) {
-        Ok(body) => Page {
-            status: "200 OK",
-            kind: KIND,
-            body,
+        Ok(text) => Page {
+            status: StatusCode::OK,
+            kind: format.content_type(),
+            body: format.render(text),
         },
-        Err(e) => Page::text("500 Internal Server Error", format!("{e}\n")),
+        Err(e) => Page::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{e}\n")),
     }
 }
 
+/// As OpenMetrics.
 fn render(scrape: Option<&Scrape>) -> std::result::Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("socksplice");
     let up = Gauge::<i64>::default();

@@ -20,7 +20,11 @@ pub fn set(feature: Feature, value: &str) -> Result<Answer> {
     let setting = setting(feature, value).map_err(Error::usage)?;
     let (module, _) = Module::open()?;
     module.set(&[setting])?;
-    let Answer { json, .. } = answer(&module.status()?);
+    let status = module.status().map_err(|mut e| {
+        e.message = format!("it is set, but {}", e.message);
+        e
+    })?;
+    let Answer { json, .. } = answer(&status);
     Ok(Answer::new("", json))
 }
 

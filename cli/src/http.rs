@@ -1,26 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0
-//! As much of an HTTP/1.1 server as one page needs: it answers one request a
-//! connection, and is not for the open internet.
+//! The HTTP server of `exporter`: hyper, with bounds on everything that a client can take.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::convert::Infallible;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-/// What a request may take, in time and in bytes.
-const PATIENCE: Duration = Duration::from_secs(5);
-const REQUEST_MAX: usize = 8192;
-/// Clients that are served at the same time; more of them wait.
-const WORKERS: usize = 4;
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue, VARY};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::net::TcpStream;
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Mutex, Notify};
+use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::time::{sleep, timeout};
+
+use crate::exposition::Format;
+
+/// Connections that are open at the same time. One more ends the oldest of those that
+/// wait for a request: a client that asks at once is answered, however many are idle.
+const CLIENTS: usize = 256;
+/// How long a client may take for the head of a request, and between two requests.
+const IDLE: Duration = Duration::from_secs(5);
+/// How long a connection may last, whatever it does.
+const LIFETIME: Duration = Duration::from_secs(600);
+/// How long those that are being answered may take when the server ends.
+const GRACE: Duration = Duration::from_secs(2);
+/// The longest head of a request, in bytes.
+const HEAD: usize = 16 << 10;
+/// How long to wait where no connection can be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
 
 pub struct Page {
-    pub status: &'static str,
+    pub status: StatusCode,
     pub kind: &'static str,
     pub body: String,
 }
 
 impl Page {
-    pub fn text(status: &'static str, body: impl Into<String>) -> Self {
+    pub fn text(status: StatusCode, body: impl Into<String>) -> Self {
         Page {
             status,
             kind: "text/plain; charset=utf-8",
@@ -29,120 +54,212 @@ impl Page {
     }
 }
 
-/// Answers each request with what `page` makes of its path. Does not return.
-pub fn serve(listener: &TcpListener, page: impl Fn(&str) -> Page + Sync) {
-    thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            scope.spawn(|| {
-                loop {
-                    match listener.accept() {
-                        // The client's own trouble.
-                        Ok((stream, _)) => drop(answer(stream, &page)),
-                        // No descriptors, most likely: let some be closed.
-                        Err(_) => thread::sleep(Duration::from_millis(100)),
-                    }
-                }
+/// Makes the page of a path, in the format that the client prefers. May block.
+pub type Pages = dyn Fn(&str, Format) -> Page + Send + Sync;
+
+/// Answers requests, one at a time, until SIGTERM or SIGINT.
+pub fn serve(listener: TcpListener, pages: Arc<Pages>) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let stop = Arc::new(Notify::new());
+        for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+            let (mut signal, stop) = (signal(kind)?, stop.clone());
+            tokio::spawn(async move {
+                signal.recv().await;
+                stop.notify_one();
             });
         }
-    });
+        let graceful = Arc::new(GracefulShutdown::new());
+        let server = Server {
+            pages,
+            turn: Arc::new(Mutex::new(())),
+        };
+        let accepting = tokio::spawn(accept(listener, server, graceful.clone()));
+        stop.notified().await;
+        accepting.abort();
+        let _ = accepting.await;
+        if let Some(graceful) = Arc::into_inner(graceful) {
+            let _ = timeout(GRACE, graceful.shutdown()).await;
+        }
+        Ok(())
+    })
 }
 
-fn answer(mut stream: TcpStream, page: impl Fn(&str) -> Page) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let head = read_head(&mut stream)?;
-    let (page, body) = match request(&head) {
-        Ok(("GET", path)) => (page(path), true),
-        Ok(("HEAD", path)) => (page(path), false),
-        Ok(_) => (Page::text("405 Method Not Allowed", "GET only\n"), true),
-        Err(()) => (Page::text("400 Bad Request", "that is no HTTP\n"), true),
-    };
-    let mut text = format!(
-        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        page.status,
-        page.kind,
-        page.body.len()
-    );
-    if body {
-        text += &page.body;
-    }
-    stream.write_all(text.as_bytes())
+#[derive(Clone)]
+struct Server {
+    pages: Arc<Pages>,
+    /// Whose page is being made: the others wait where they can be cancelled.
+    turn: Arc<Mutex<()>>,
 }
 
-/// All up to the empty line, or as much of it as is allowed.
-fn read_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let until = Instant::now() + PATIENCE;
-    let mut head = Vec::new();
-    let mut part = [0; 1024];
-    while head.len() < REQUEST_MAX && !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut part)? {
-            0 => break,
-            n => head.extend(&part[..n]),
-        }
-    }
-    Ok(head)
+struct Client {
+    /// A request of its is being answered.
+    busy: Arc<AtomicBool>,
+    task: AbortHandle,
 }
 
-/// Method and path, without the query.
-fn request(head: &[u8]) -> Result<(&str, &str), ()> {
-    if !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        return Err(());
-    }
-    let line = head.split(|byte| *byte == b'\r').next().unwrap_or(&[]);
-    let line = std::str::from_utf8(line).map_err(|_| ())?;
-    let words: Vec<_> = line.split(' ').collect();
-    match words.as_slice() {
-        [method, path, version] if version.starts_with("HTTP/1.") && path.starts_with('/') => {
-            Ok((method, path.split('?').next().unwrap_or(path)))
+async fn accept(
+    listener: tokio::net::TcpListener,
+    server: Server,
+    graceful: Arc<GracefulShutdown>,
+) {
+    let mut clients = Vec::new();
+    loop {
+        let accepted = listener.accept().await;
+        clients.retain(|client: &Client| !client.task.is_finished());
+        let room = clients.len() < CLIENTS && accepted.is_ok();
+        let room = room || end_oldest(&mut clients);
+        match accepted {
+            Ok((stream, _)) if room => {
+                let busy = Arc::new(AtomicBool::new(false));
+                let serving = server
+                    .clone()
+                    .serve(stream, busy.clone(), graceful.watcher());
+                let task = tokio::spawn(serving).abort_handle();
+                clients.push(Client { busy, task });
+            }
+            // All are being answered.
+            Ok(_) => {}
+            // No descriptors, most likely.
+            Err(_) => sleep(PAUSE).await,
         }
-        _ => Err(()),
     }
+}
+
+/// Ends the oldest connection that waits for a request. False if there is none.
+fn end_oldest(clients: &mut Vec<Client>) -> bool {
+    let idle = |client: &Client| !client.busy.load(Ordering::Relaxed);
+    match clients.iter().position(idle) {
+        Some(oldest) => {
+            clients.remove(oldest).task.abort();
+            true
+        }
+        None => false,
+    }
+}
+
+impl Server {
+    async fn serve(self, stream: TcpStream, busy: Arc<AtomicBool>, watcher: Watcher) {
+        let service = service_fn(|request: Request<Incoming>| async {
+            busy.store(true, Ordering::Relaxed);
+            let answer = self.answer(request).await;
+            busy.store(false, Ordering::Relaxed);
+            Ok::<_, Infallible>(answer)
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(IDLE)
+            .max_buf_size(HEAD)
+            .serve_connection(TokioIo::new(stream), service);
+        // What goes wrong is the client's own trouble.
+        let _ = timeout(LIFETIME, watcher.watch(connection)).await;
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<String> {
+        let page = match *request.method() {
+            Method::GET | Method::HEAD => {
+                let format = Format::accepted(&accept_of(request.headers()));
+                self.page(request.uri().path().to_string(), format).await
+            }
+            _ => Page::text(StatusCode::METHOD_NOT_ALLOWED, "GET only\n"),
+        };
+        let mut response = Response::new(page.body);
+        *response.status_mut() = page.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.kind));
+        headers.insert(VARY, HeaderValue::from_static("accept"));
+        if page.status == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        }
+        response
+    }
+
+    /// Made beside the connections, which go on meanwhile.
+    async fn page(&self, path: String, format: Format) -> Page {
+        let turn = self.turn.clone().lock_owned().await;
+        let pages = self.pages.clone();
+        let made = spawn_blocking(move || {
+            let page = pages(&path, format);
+            drop(turn);
+            page
+        });
+        made.await
+            .unwrap_or_else(|_| Page::text(StatusCode::INTERNAL_SERVER_ERROR, "no page\n"))
+    }
+}
+
+fn accept_of(headers: &HeaderMap) -> Vec<&str> {
+    let values = headers.get_all(ACCEPT).iter();
+    values.filter_map(|value| value.to_str().ok()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::net::{self, SocketAddr};
+    use std::thread;
 
-    #[test]
-    fn reads_request_lines() {
-        assert_eq!(
-            request(b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n"),
-            Ok(("GET", "/metrics"))
-        );
-        for bad in [
-            &b""[..],
-            b"GET / HTTP/1.1\r\n",
-            b"GET /\r\n\r\n",
-            b"GET metrics HTTP/1.1\r\n\r\n",
-            b"GET / HTTP/2\r\n\r\n",
-            b"\xff / HTTP/1.1\r\n\r\n",
-        ] {
-            assert_eq!(request(bad), Err(()));
-        }
+    /// Runs until the process ends.
+    fn server() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let pages = |path: &str, format: Format| Page {
+            status: StatusCode::OK,
+            kind: format.content_type(),
+            body: path.into(),
+        };
+        thread::spawn(move || serve(listener, Arc::new(pages)).unwrap());
+        address
+    }
+
+    fn ask(address: SocketAddr, text: &str) -> String {
+        let mut client = net::TcpStream::connect(address).unwrap();
+        client.write_all(text.as_bytes()).unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        text
     }
 
     #[test]
     fn answers_over_a_socket() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let ask = |text: &str| {
-            let mut client = TcpStream::connect(address).unwrap();
-            client.write_all(text.as_bytes()).unwrap();
-            let (server, _) = listener.accept().unwrap();
-            answer(server, |path| Page::text("200 OK", path)).unwrap();
-            let mut text = String::new();
-            client.read_to_string(&mut text).unwrap();
-            text
-        };
-        let text = ask("GET /a HTTP/1.0\r\n\r\n");
-        assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\n/a"));
-        let text = ask("HEAD /a HTTP/1.1\r\n\r\n");
-        assert!(text.contains("Content-Length: 2\r\n") && text.ends_with("\r\n\r\n"));
-        assert!(ask("POST / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
-        assert!(ask(&"x".repeat(REQUEST_MAX)).starts_with("HTTP/1.1 400 "));
+        let address = server();
+        let text = ask(address, "GET /a?b HTTP/1.0\r\n\r\n");
+        assert!(text.starts_with("HTTP/1.0 200 OK\r\n") && text.ends_with("\r\n\r\n/a"));
+        assert!(text.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+        let text = ask(
+            address,
+            "HEAD /a HTTP/1.1\r\nConnection: close\r\nAccept: application/openmetrics-text\r\n\r\n",
+        );
+        assert!(text.contains("content-length: 2\r\n") && text.ends_with("\r\n\r\n"));
+        assert!(text.contains("content-type: application/openmetrics-text; version=1.0.0;"));
+        let text = ask(address, "POST / HTTP/1.1\r\nConnection: close\r\n\r\n");
+        assert!(text.starts_with("HTTP/1.1 405 ") && text.contains("allow: GET, HEAD\r\n"));
+        assert!(ask(address, "nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
+        let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(HEAD));
+        assert!(ask(address, &long).starts_with("HTTP/1.1 4"));
+    }
+
+    #[test]
+    fn idle_clients_keep_nobody_out() {
+        let address = server();
+        let mut idle = Vec::new();
+        for _ in 0..CLIENTS + 50 {
+            idle.push(net::TcpStream::connect(address).unwrap());
+        }
+        let text = ask(address, "GET /b HTTP/1.0\r\n\r\n");
+        assert!(text.ends_with("/b"));
+        // It was one of the oldest that had to go.
+        assert!(matches!(idle[0].read(&mut [0]), Ok(0) | Err(_)));
+        let mut last = idle.pop().unwrap();
+        last.write_all(b"GET /c HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        last.read_to_string(&mut text).unwrap();
+        assert!(text.ends_with("/c"));
     }
 }

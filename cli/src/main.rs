@@ -10,7 +10,9 @@ mod doctor;
 mod drain;
 mod error;
 mod exporter;
+mod exposition;
 mod feature;
+mod files;
 mod filter;
 mod http;
 mod man;
@@ -25,6 +27,7 @@ mod port;
 mod privilege;
 mod process;
 mod size;
+mod sockmap;
 mod splice;
 mod stats;
 mod top;
@@ -56,9 +59,11 @@ fn main() -> ExitCode {
     match run(cli.object, cli.json) {
         Ok(answer) => match answer.print(cli.json) {
             // The reader went away: it has what it wanted.
-            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-                fail(&Error::new(format!("cannot write the answer: {e}")), false)
-            }
+            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => fail(
+                &Error::new(format!("cannot write the answer: {e}"))
+                    .remedy("what was asked for is done"),
+                false,
+            ),
             _ if answer.failed => FAILED.into(),
             _ => ExitCode::SUCCESS,
         },

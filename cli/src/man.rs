@@ -2,8 +2,7 @@
 //! The man pages: one for each command, made from the grammar, and the
 //! sections of `man/sections.roff` on the first one.
 
-use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 use clap::{Command, CommandFactory};
@@ -11,6 +10,7 @@ use clap_mangen::Man;
 
 use crate::cli::Cli;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::output::{Answer, SCHEMA};
 
 const SECTIONS: &str = include_str!("../../man/sections.roff");
@@ -21,7 +21,8 @@ pub fn write(dir: &Path) -> Result<Answer> {
     let pages = pages().map_err(|e| Error::new(format!("cannot make the man pages: {e}")))?;
     for (name, text) in &pages {
         let path = dir.join(name);
-        fs::write(&path, text)
+        files::create(&path, 0o644)?
+            .write_all(text)
             .map_err(|e| Error::new(format!("cannot write {}: {e}", path.display())))?;
     }
     let names: Vec<&str> = pages.iter().map(|page| page.0.as_str()).collect();

@@ -14,6 +14,7 @@ use crate::netlink::Attributes;
 use crate::netns::Names;
 use crate::output::{Answer, SCHEMA, age, say, timestamp};
 use crate::pair::Pair;
+use crate::sockmap::Sockmaps;
 use crate::uapi::{A_EVENT, A_EVENT_REASON, A_EVENT_SEQ, A_EVENT_TIME, EVENTS};
 
 /// How often to see whether the module is still there.
@@ -44,6 +45,7 @@ pub fn run(arguments: PairMonitor, json: bool) -> Result<Answer> {
     let unreadable = |e: io::Error| Error::new(format!("cannot read what the module sent: {e}"));
     let mut losses = Losses::default();
     let mut left = arguments.count.unwrap_or(usize::MAX);
+    let mut hinted = false;
     loop {
         let messages = listener.receive(INTERVAL).map_err(unreadable)?;
         if messages.is_empty() && !module.is_same() {
@@ -62,6 +64,10 @@ pub fn run(arguments: PairMonitor, json: bool) -> Result<Answer> {
             if !asked || !filter.wants(&event.about) {
                 continue;
             }
+            if event.reason.as_deref() == Some("psock") && !hinted {
+                hinted = true;
+                hint();
+            }
             let said = match json {
                 true => say(event.json()),
                 false => say(event.text()),
@@ -71,6 +77,14 @@ pub fn run(arguments: PairMonitor, json: bool) -> Result<Answer> {
                 return Ok(Answer::said());
             }
         }
+    }
+}
+
+/// Says which sockmaps the sockets may be in, on standard error: standard output has the
+/// events alone.
+fn hint() {
+    if let Some(text) = Sockmaps::read().ok().and_then(|found| found.text()) {
+        let _ = writeln!(io::stderr(), "socksplice: psock: sockets in {text}");
     }
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Requests to the module's generic-netlink family, and what it sends unasked.
 
+use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
 use netlink_packet_core::{
-    DecodeError, DefaultNla, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable,
-    NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable, NlaBuffer, NlasIterator,
+    DecodeError, DefaultNla, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST,
+    NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
+    NlaBuffer, NlasIterator,
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,8 +26,11 @@ const CTRL_ATTR_MCAST_GRP_ID: u16 = 2;
 
 const GENL_HEADER: usize = 4;
 
+/// How often a dump is asked for while things change under it.
+const DUMPS: usize = 8;
+
 /// A generic-netlink message of any family: its attributes stay bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Message {
     family: u16,
     command: u8,
@@ -112,6 +117,10 @@ impl Attributes {
 
 pub struct Family {
     socket: Socket,
+    /// What the kernel knows the socket by: its answers say it.
+    port: u32,
+    /// Of the last request: its answers say that, too.
+    seq: Cell<u32>,
     id: u16,
     version: u8,
     /// Multicast groups, by name.
@@ -122,11 +131,13 @@ impl Family {
     /// `ErrorKind::NotFound` if no module registered the name.
     pub fn open(name: &str, version: u8) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_GENERIC)?;
-        socket.bind_auto()?;
+        let port = socket.bind_auto()?.port_number();
         socket.connect(&SocketAddr::new(0, 0))?;
 
         let mut family = Family {
             socket,
+            port,
+            seq: Cell::new(0),
             id: CTRL_ID,
             version: 1,
             groups: Vec::new(),
@@ -197,6 +208,7 @@ impl Family {
         self.exchange_with(self.id, self.version, command, flags, attributes)
     }
 
+    /// A dump that something changed on its way is asked for again.
     fn exchange_with(
         &self,
         family: u16,
@@ -207,47 +219,108 @@ impl Family {
     ) -> io::Result<Vec<Attributes>> {
         let mut bytes = vec![0; attributes.buffer_len()];
         attributes.emit(&mut bytes);
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | flags;
         let message = Message {
             family,
             command,
             version,
             attributes: bytes,
         };
-        let mut request = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+        for _ in 0..DUMPS {
+            let (answers, whole) = self.exchange_once(flags, &message)?;
+            if whole {
+                return Ok(answers);
+            }
+        }
+        Err(io::Error::from(Errno::AGAIN))
+    }
+
+    /// The answers to one request, and whether they are of one moment.
+    fn exchange_once(&self, flags: u16, message: &Message) -> io::Result<(Vec<Attributes>, bool)> {
+        self.seq.set(self.seq.get().wrapping_add(1));
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.seq.get();
+        header.port_number = self.port;
+        let mut request =
+            NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message.clone()));
         request.finalize();
         let mut bytes = vec![0; request.buffer_len()];
         request.serialize(&mut bytes);
-        self.socket.send(&bytes, 0)?;
+        uninterrupted(|| self.socket.send(&bytes, 0))?;
 
-        let mut answers = Vec::new();
+        let mut answers = Answers::to(self.port, self.seq.get());
         loop {
-            let (datagram, _) = self.socket.recv_from_full()?;
-            for payload in payloads(&datagram)? {
-                match payload {
-                    NetlinkPayload::InnerMessage(m) => {
-                        answers.push(Attributes::parse(&m.attributes)?)
-                    }
-                    NetlinkPayload::Done(done) if done.code < 0 => {
-                        return Err(io::Error::from_raw_os_error(-done.code));
-                    }
-                    NetlinkPayload::Done(_) => return Ok(answers),
-                    NetlinkPayload::Error(error) => match error.code {
-                        Some(_) => return Err(error.to_io()),
-                        // An acknowledgement.
-                        None => return Ok(answers),
-                    },
-                    _ => {}
-                }
+            let (datagram, sender) = uninterrupted(|| self.socket.recv_from_full())?;
+            // Only the kernel is believed.
+            if sender.port_number() == 0 && answers.take(&datagram)? {
+                return Ok((answers.list, answers.whole));
             }
         }
     }
 }
 
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// What comes in answer to one request. Others may still be on their way: those to an
+/// earlier request, which failed before the last of its answers was read.
+struct Answers {
+    port: u32,
+    seq: u32,
+    list: Vec<Attributes>,
+    /// Nothing was added or removed between two of them.
+    whole: bool,
+}
+
+impl Answers {
+    fn to(port: u32, seq: u32) -> Self {
+        Answers {
+            port,
+            seq,
+            list: Vec::new(),
+            whole: true,
+        }
+    }
+
+    /// True if nothing more is to come.
+    fn take(&mut self, datagram: &[u8]) -> io::Result<bool> {
+        for message in messages(datagram)? {
+            let header = &message.header;
+            if header.sequence_number != self.seq || header.port_number != self.port {
+                continue;
+            }
+            self.whole &= header.flags & NLM_F_DUMP_INTR == 0;
+            match message.payload {
+                NetlinkPayload::InnerMessage(m) => {
+                    self.list.push(Attributes::parse(&m.attributes)?);
+                }
+                NetlinkPayload::Done(done) if done.code < 0 => {
+                    return Err(io::Error::from_raw_os_error(-done.code));
+                }
+                NetlinkPayload::Done(_) => return Ok(true),
+                NetlinkPayload::Error(error) => match error.code {
+                    Some(_) => return Err(error.to_io()),
+                    // An acknowledgement.
+                    None => return Ok(true),
+                },
+                // The kernel had no room for some of them.
+                NetlinkPayload::Overrun(_) => return Err(io::Error::from(Errno::NOBUFS)),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+}
+
 /// The messages of one datagram.
-fn payloads(datagram: &[u8]) -> io::Result<Vec<NetlinkPayload<Message>>> {
-    let mut payloads = Vec::new();
+fn messages(datagram: &[u8]) -> io::Result<Vec<NetlinkMessage<Message>>> {
+    let mut messages = Vec::new();
     let mut rest = datagram;
     while !rest.is_empty() {
         let message = NetlinkMessage::<Message>::deserialize(rest)
@@ -255,9 +328,9 @@ fn payloads(datagram: &[u8]) -> io::Result<Vec<NetlinkPayload<Message>>> {
         // Messages start at multiples of four.
         let length = (message.header.length as usize).next_multiple_of(4);
         rest = rest.get(length.max(4)..).unwrap_or(&[]);
-        payloads.push(message.payload);
+        messages.push(message);
     }
-    Ok(payloads)
+    Ok(messages)
 }
 
 fn groups(family: &Attributes) -> io::Result<Vec<(String, u32)>> {
@@ -287,14 +360,14 @@ impl Listener {
             Ok(0) | Err(Errno::INTR) => return Ok(Vec::new()),
             ready => ready?,
         };
-        let (datagram, sender) = self.socket.recv_from_full()?;
+        let (datagram, sender) = uninterrupted(|| self.socket.recv_from_full())?;
         // Only the kernel is believed.
         if sender.port_number() != 0 {
             return Ok(Vec::new());
         }
-        let messages = payloads(&datagram)?.into_iter();
+        let messages = messages(&datagram)?.into_iter();
         messages
-            .filter_map(|payload| match payload {
+            .filter_map(|message| match message.payload {
                 NetlinkPayload::InnerMessage(m) => Some(Attributes::parse(&m.attributes)),
                 _ => None,
             })
@@ -304,6 +377,12 @@ impl Listener {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroI32;
+    use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+    use std::os::unix::net::UnixDatagram;
+
+    use netlink_packet_core::{DoneMessage, ErrorMessage};
+
     use super::*;
 
     fn attributes(list: &[DefaultNla]) -> Attributes {
@@ -355,6 +434,141 @@ mod tests {
     #[test]
     fn a_cut_message_is_an_error() {
         assert!(Attributes::parse(&[40, 0, 1, 0, 1]).is_err());
+    }
+
+    const SEQ: u32 = 7;
+    const PORT: u32 = 4711;
+
+    fn packet(seq: u32, port: u32, flags: u16, payload: NetlinkPayload<Message>) -> Vec<u8> {
+        let mut header = NetlinkHeader::default();
+        header.sequence_number = seq;
+        header.port_number = port;
+        header.flags = flags;
+        let mut message = NetlinkMessage::new(header, payload);
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        bytes
+    }
+
+    fn value(seq: u32, n: u8) -> Vec<u8> {
+        let list = [DefaultNla::new(1, vec![n])];
+        let mut attributes = vec![0; list.as_slice().buffer_len()];
+        list.as_slice().emit(&mut attributes);
+        let message = Message {
+            family: 99,
+            command: 1,
+            version: 1,
+            attributes,
+        };
+        packet(seq, PORT, 0, NetlinkPayload::InnerMessage(message))
+    }
+
+    fn error(seq: u32, errno: i32) -> Vec<u8> {
+        let mut error = ErrorMessage::default();
+        error.code = NonZeroI32::new(-errno);
+        error.header = vec![0; 16];
+        packet(seq, PORT, 0, NetlinkPayload::Error(error))
+    }
+
+    fn done(seq: u32, flags: u16) -> Vec<u8> {
+        packet(
+            seq,
+            PORT,
+            flags,
+            NetlinkPayload::Done(DoneMessage::default()),
+        )
+    }
+
+    #[test]
+    fn answers_to_another_request_are_left_out() {
+        let mut answers = Answers::to(PORT, SEQ);
+        assert!(!answers.take(&value(SEQ - 1, 1)).unwrap());
+        assert!(!answers.take(&error(SEQ - 1, 0)).unwrap());
+        assert!(!answers.take(&error(SEQ - 1, 2)).unwrap());
+        assert!(!answers.take(&done(SEQ - 1, 0)).unwrap());
+        let foreign = packet(
+            SEQ,
+            PORT + 1,
+            0,
+            NetlinkPayload::Done(DoneMessage::default()),
+        );
+        assert!(!answers.take(&foreign).unwrap());
+        assert!(!answers.take(&value(SEQ, 2)).unwrap());
+        assert!(answers.take(&error(SEQ, 0)).unwrap());
+        let numbers: Vec<u64> = answers.list.iter().map(|a| a.number(1)).collect();
+        assert_eq!(numbers, [2]);
+        assert!(answers.whole);
+    }
+
+    #[test]
+    fn the_end_of_answers() {
+        let take = |bytes: &[u8]| Answers::to(PORT, SEQ).take(bytes);
+        assert!(take(&done(SEQ, 0)).unwrap());
+        let both = [value(SEQ, 1), done(SEQ, 0)].concat();
+        assert!(take(&both).unwrap());
+        assert_eq!(take(&error(SEQ, 1)).unwrap_err().raw_os_error(), Some(1));
+        let overrun = packet(SEQ, PORT, 0, NetlinkPayload::Overrun(vec![0; 4]));
+        let lost = take(&overrun).unwrap_err().raw_os_error();
+        assert_eq!(lost, Some(Errno::NOBUFS.raw_os_error()));
+        let mut changed = Answers::to(PORT, SEQ);
+        assert!(changed.take(&done(SEQ, NLM_F_DUMP_INTR)).unwrap() && !changed.whole);
+    }
+
+    /// In the place of the kernel: the answers that an earlier request left stand first.
+    #[test]
+    fn a_stale_answer_is_not_this_ones() {
+        let (ours, kernel) = UnixDatagram::pair().unwrap();
+        // SAFETY: the descriptor is the socket's alone.
+        let socket = unsafe { Socket::from_raw_fd(OwnedFd::from(ours).into_raw_fd()) };
+        let family = Family {
+            socket,
+            port: PORT,
+            seq: Cell::new(SEQ - 1),
+            id: 99,
+            version: 1,
+            groups: Vec::new(),
+        };
+        for stale in [value(SEQ - 1, 1), error(SEQ - 1, 0), error(SEQ - 1, 13)] {
+            kernel.send(&stale).unwrap();
+        }
+        kernel.send(&value(SEQ, 2)).unwrap();
+        kernel.send(&error(SEQ, 0)).unwrap();
+        let answers = family.request(1, &[]).unwrap();
+        assert_eq!(answers.len(), 1);
+        assert_eq!(answers[0].number(1), 2);
+        let mut request = [0; 64];
+        let length = kernel.recv(&mut request).unwrap();
+        let request = &messages(&request[..length]).unwrap()[0].header;
+        assert_eq!((request.sequence_number, request.port_number), (SEQ, PORT));
+    }
+
+    /// A dump that was changed on its way is asked for again, a few times.
+    #[test]
+    fn a_changed_dump_is_repeated() {
+        let (ours, kernel) = UnixDatagram::pair().unwrap();
+        // SAFETY: the descriptor is the socket's alone.
+        let socket = unsafe { Socket::from_raw_fd(OwnedFd::from(ours).into_raw_fd()) };
+        let family = Family {
+            socket,
+            port: PORT,
+            seq: Cell::new(SEQ - 1),
+            id: 99,
+            version: 1,
+            groups: Vec::new(),
+        };
+        kernel.send(&value(SEQ, 1)).unwrap();
+        kernel.send(&done(SEQ, NLM_F_DUMP_INTR)).unwrap();
+        kernel.send(&value(SEQ + 1, 2)).unwrap();
+        kernel.send(&done(SEQ + 1, 0)).unwrap();
+        let answers = family.dump(1).unwrap();
+        assert_eq!(answers.len(), 1);
+        assert_eq!(answers[0].number(1), 2);
+        for seq in 0..DUMPS as u32 {
+            kernel.send(&done(SEQ + 2 + seq, NLM_F_DUMP_INTR)).unwrap();
+        }
+        let error = family.dump(1).err().unwrap();
+        assert_eq!(error.raw_os_error(), Some(Errno::AGAIN.raw_os_error()));
     }
 
     #[test]

@@ -23,14 +23,33 @@ impl Names {
         self.0.get(&inode).map(String::as_str)
     }
 
-    /// The inode number of a namespace, given as that or by its name.
+    /// The inode number of a namespace, given as that or by its name. None has 0, which
+    /// the module takes for all of them.
     pub fn inode(&self, text: &str) -> Option<u64> {
         let named = self.0.iter().find(|(_, name)| *name == text);
-        named.map(|n| *n.0).or_else(|| text.parse().ok())
+        let inode = named.map(|n| *n.0).or_else(|| text.parse().ok());
+        inode.filter(|inode| *inode != 0)
     }
 
     #[cfg(test)]
     pub fn of(list: &[(u64, &str)]) -> Self {
         Names(list.iter().map(|(i, n)| (*i, n.to_string())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_namespace_has_the_number_0() {
+        let names = Names::of(&[(7, "blue"), (8, "0")]);
+        assert_eq!(names.inode("blue"), Some(7));
+        assert_eq!(names.inode("4026531840"), Some(4026531840));
+        // the name comes first
+        assert_eq!(names.inode("0"), Some(8));
+        for none in ["0", "00", "+0", "-1", "green", ""] {
+            assert_eq!(Names::of(&[]).inode(none), None, "{none}");
+        }
     }
 }

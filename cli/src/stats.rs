@@ -6,20 +6,36 @@ use serde_json::{Map, json};
 use crate::error::Result;
 use crate::module::Module;
 use crate::output::{Align, Answer, SCHEMA, Table};
+use crate::sockmap::Sockmaps;
+
+/// The counter of sockets that were not paired because they are in a sockmap.
+pub const PSOCK: &str = "declined_psock";
 
 pub fn show() -> Result<Answer> {
     let (module, _) = Module::open()?;
-    Ok(answer(&module.stats()?))
+    let counters = module.stats()?;
+    let declined = counters.iter().any(|c| c.0 == PSOCK && c.1 > 0);
+    // Root that may not look at BPF objects still sees the counters.
+    let sockmaps = declined.then(Sockmaps::read).and_then(|read| read.ok());
+    Ok(answer(&counters, sockmaps.as_ref()))
 }
 
-fn answer(counters: &[(String, u64)]) -> Answer {
+/// `sockmaps`: where sockets were declined because they are in one.
+fn answer(counters: &[(String, u64)], sockmaps: Option<&Sockmaps>) -> Answer {
     let mut table = Table::new(&[("COUNTER", Align::Left), ("VALUE", Align::Right)]);
     let mut stats = Map::new();
     for (name, value) in counters {
         table.row(vec![name.clone(), value.to_string()]);
         stats.insert(name.clone(), (*value).into());
     }
-    Answer::new(table.render(), json!({ "schema": SCHEMA, "stats": stats }))
+    let mut answer = Answer::new(table.render(), json!({ "schema": SCHEMA, "stats": stats }));
+    if let Some(sockmaps) = sockmaps {
+        answer.json["sockmaps"] = sockmaps.to_json();
+        if let Some(text) = sockmaps.text() {
+            answer.text += &format!("{PSOCK}: sockets in {text}\n");
+        }
+    }
+    answer
 }
 
 #[cfg(test)]
@@ -28,7 +44,10 @@ mod tests {
 
     #[test]
     fn both_forms_have_every_counter() {
-        let answer = answer(&[("pairs_made".into(), 3), ("ring_bytes".into(), u64::MAX)]);
+        let answer = answer(
+            &[("pairs_made".into(), 3), ("ring_bytes".into(), u64::MAX)],
+            None,
+        );
         assert_eq!(
             answer.text,
             "COUNTER                    VALUE\n\
@@ -37,5 +56,16 @@ mod tests {
         );
         assert_eq!(answer.json["stats"]["ring_bytes"], u64::MAX);
         assert_eq!(answer.json["schema"], 1);
+    }
+
+    #[test]
+    fn says_who_keeps_sockets_in_a_sockmap() {
+        let answer = answer(&[(PSOCK.into(), 3)], Some(&crate::sockmap::tests::agent()));
+        assert!(
+            answer.text.contains(
+                "\ndeclined_psock: sockets in sockhash kept (id 12) of agent(77), used by"
+            )
+        );
+        assert_eq!(answer.json["sockmaps"][0]["name"], "kept");
     }
 }

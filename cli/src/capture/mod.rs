@@ -6,9 +6,9 @@ mod file;
 mod frame;
 mod pcapng;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use signal_hook::iterator::Signals;
 use crate::cgroup::Hierarchy;
 use crate::cli;
 use crate::error::{Error, FAILED, Result};
+use crate::files;
 use crate::filter::netns_inode;
 use crate::module::Module;
 use crate::output::{Answer, SCHEMA};
@@ -39,7 +40,7 @@ const READ: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: cli::Capture, json: bool) -> Result<Answer> {
-    let to_stdout = arguments.write == Path::new("-");
+    let to_stdout = files::is_stdout(&arguments.write);
     if to_stdout && json {
         return Err(
             Error::usage("standard output has the packets, not the JSON")
@@ -147,30 +148,6 @@ fn since_1970() -> Duration {
         .unwrap_or_default()
 }
 
-/// It has what others say to each other. So a file that was there, which somebody else
-/// may read or have open, is not written into: a new one takes its place. Devices and
-/// pipes are opened as they are.
-fn create(path: &Path) -> io::Result<File> {
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    if fs::metadata(&target).is_ok_and(|m| !m.is_file()) {
-        return OpenOptions::new().write(true).open(&target);
-    }
-    let mut beside = target.clone().into_os_string();
-    beside.push(format!(".{}", process::id()));
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&beside)?;
-    match fs::rename(&beside, &target) {
-        Ok(()) => Ok(file),
-        Err(e) => {
-            let _ = fs::remove_file(&beside);
-            Err(e)
-        }
-    }
-}
-
 struct Output {
     to: Box<dyn Write>,
     name: String,
@@ -185,13 +162,11 @@ impl Output {
             });
         }
         let name = path.display().to_string();
-        match create(path) {
-            Ok(file) => Ok(Output {
-                to: Box::new(file),
-                name,
-            }),
-            Err(e) => Err(Error::new(format!("cannot write {name}: {e}"))),
-        }
+        // It has what others say to each other, so it is a file that nobody else can read.
+        Ok(Output {
+            to: Box::new(files::create(path, 0o600)?),
+            name,
+        })
     }
 
     /// What `capture` has to say. False if the reader went away: it has what it wanted.

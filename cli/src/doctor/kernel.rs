@@ -112,7 +112,10 @@ fn config(release: &str) -> Check {
 fn config_text(release: &str) -> Option<(String, String)> {
     let packed = "/proc/config.gz";
     if Path::new(packed).exists() {
-        let output = Command::new("gzip").args(["-dc", packed]).output().ok()?;
+        let output = Command::new("/bin/gzip")
+            .args(["-dc", packed])
+            .output()
+            .ok()?;
         return Some((String::from_utf8(output.stdout).ok()?, packed.into()));
     }
     let places = [

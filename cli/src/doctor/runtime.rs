@@ -9,6 +9,8 @@ use crate::cgroup::Hierarchy;
 use crate::error::Error;
 use crate::module::{self, Module, Status};
 use crate::policy::pin;
+use crate::sockmap::Sockmaps;
+use crate::stats::PSOCK;
 
 use super::Check;
 
@@ -24,7 +26,7 @@ pub fn checks() -> Vec<Check> {
         checks.push(hook(status, ftrace_is_on()));
         checks.push(pairing(status));
     }
-    checks.extend([cgroup(), bpffs(), policy()]);
+    checks.extend([cgroup(), bpffs(), policy(), sockmaps()]);
     checks
 }
 
@@ -65,10 +67,25 @@ fn ftrace_is_on() -> bool {
     fs::read_to_string(FTRACE_ENABLED).map_or(true, |text| text.trim() != "0")
 }
 
+/// What the kernel keeps from others because of the hooks: each of them is permanent, and
+/// changes where a call goes.
+fn refused_to_others(status: &Status) -> String {
+    let mut functions = vec!["tcp_splice_read", "tcp_set_rcvlowat"];
+    // The BSDs' level and number for SO_SPLICE.
+    if status.literal == 0 {
+        functions.extend(["sock_setsockopt", "sk_getsockopt"]);
+    }
+    format!(
+        "until the module is unloaded, the kernel refuses (EBUSY) kernel.ftrace_enabled=0 and \
+         live patches of {}",
+        functions.join(", ")
+    )
+}
+
 fn hook(status: &Status, ftrace: bool) -> Check {
     const NAME: &str = "splice(2) hook";
     match &status.hook_error {
-        None => Check::ok(NAME, "installed"),
+        None => Check::ok(NAME, format!("installed; {}", refused_to_others(status))),
         Some(_) if !ftrace => Check::fail(
             NAME,
             "not installed, so nothing is paired: kernel.ftrace_enabled is 0",
@@ -125,6 +142,38 @@ fn policy() -> Check {
     }
 }
 
+fn sockmaps() -> Check {
+    const NAME: &str = "sockmaps";
+    match module::require_root().map(|()| Sockmaps::read()) {
+        Ok(Ok(found)) => sockmaps_of(NAME, &found, declined()),
+        Ok(Err(e)) => Check::warn(NAME, format!("not looked at: {e}"))
+            .remedy("run this with CAP_SYS_ADMIN, on the host"),
+        Err(_) => Check::warn(NAME, "not looked at").remedy("run this with sudo"),
+    }
+}
+
+/// How many ends were declined because they are in a sockmap.
+fn declined() -> Option<u64> {
+    let counters = Module::connect().and_then(|module| module.stats()).ok()?;
+    let psock = counters.iter().find(|c| c.0 == PSOCK);
+    psock.map(|c| c.1)
+}
+
+fn sockmaps_of(name: &'static str, found: &Sockmaps, declined: Option<u64>) -> Check {
+    let Some(text) = found.text() else {
+        return Check::ok(name, "none: no socket is declined for being in one");
+    };
+    let so_far = match declined {
+        Some(n) => format!(" ({PSOCK}: {n} so far)"),
+        None => String::new(),
+    };
+    Check::warn(
+        name,
+        format!("sockets that are put into one are not paired{so_far}: {text}"),
+    )
+    .remedy("let that program leave out the connections that are to be paired")
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Level;
@@ -147,6 +196,26 @@ mod tests {
             memory_cap: 0,
             events: true,
         }
+    }
+
+    #[test]
+    fn names_who_keeps_sockets() {
+        let check = sockmaps_of("sockmaps", &crate::sockmap::tests::agent(), Some(7));
+        assert_eq!(check.level, Level::Warn);
+        assert!(check.detail.contains("declined_psock: 7 so far"));
+        assert!(check.detail.contains("sockhash kept (id 12) of agent(77)"));
+    }
+
+    #[test]
+    fn says_what_the_hook_keeps_others_from() {
+        let check = hook(&status(), true);
+        let two = "live patches of tcp_splice_read, tcp_set_rcvlowat";
+        assert!(check.detail.contains("ftrace_enabled=0") && check.detail.ends_with(two));
+        let literal = Status {
+            literal: 0,
+            ..status()
+        };
+        assert!(hook(&literal, true).detail.ends_with("sk_getsockopt"));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -16,6 +15,7 @@ use toml::{Spanned, Value};
 use crate::cgroup::Hierarchy;
 use crate::cidr::Cidr;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::port::PortRange;
 use crate::size;
 use crate::uapi::BUSY_POLL_MAX;
@@ -177,7 +177,7 @@ impl Source {
         let name = path.display().to_string();
         let failed = |e| Error::new(format!("cannot read {name}: {e}"));
         let mut bytes = Vec::new();
-        let mut file = File::open(path).map_err(failed)?.take(LONGEST + 1);
+        let mut file = files::open_trusted(path)?.take(LONGEST + 1);
         file.read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > LONGEST {
             let most = size::format(LONGEST);

@@ -2,6 +2,7 @@
 //! `policy`: which connections are accelerated.
 
 mod config;
+mod enact;
 mod file;
 pub mod pin;
 mod program;
@@ -51,7 +52,7 @@ pub fn set(arguments: PolicySet) -> Result<Answer> {
     let (_, status) = Module::open()?;
     require_btf(&status)?;
 
-    enact(&pin::Lock::take()?, &policies)?;
+    enact::policies(&policies)?;
     Ok(Answer::new(
         "",
         to_json(&policies, &paths(&policies, &hierarchy)),
@@ -64,21 +65,7 @@ pub fn apply(path: &Path) -> Result<Answer> {
     let (policies, features) = file::Source::read(path)?.parse(&hierarchy)?;
     let (module, _) = Module::open()?;
 
-    let lock = pin::Lock::take()?;
-    // Read when nobody else can be between its own two steps.
-    let before = module.status()?;
-    if !policies.is_empty() {
-        require_btf(&before)?;
-    }
-    // The old policies must pair nothing that the file would not.
-    let (first, last) = features.split(&before);
-    switch(&module, first)?;
-    if let Err(e) = enact(&lock, &policies) {
-        // What went wrong is the answer, whatever becomes of this.
-        let _ = switch(&module, Features::of(&before).where_set(first));
-        return Err(e);
-    }
-    switch(&module, last)?;
+    enact::file(&module, features, &policies)?;
     Ok(Answer::new(
         "",
         to_json(&policies, &paths(&policies, &hierarchy)),
@@ -113,33 +100,20 @@ pub fn clear(arguments: PolicyClear) -> Result<Answer> {
         false => None,
     };
     // Without a BPF file system nothing can have been pinned.
-    let was = pin::bpffs_is_mounted() && enact(&pin::Lock::take()?, &[])?;
+    let was = pin::bpffs_is_mounted() && enact::policies(&[])?;
     let text = if was { "" } else { "no policy was set\n" };
     let mut answer = Answer::new(text, none());
     if arguments.unpair {
-        let unpaired = drain::unpair(module.as_ref(), &arguments.wait())?;
+        let unpaired = drain::unpair(module.as_ref(), &arguments.wait()).map_err(|mut e| {
+            e.message = format!("no policy is set any more, but {}", e.message);
+            e
+        })?;
         answer.text += &unpaired.text;
         answer.json["drained"] = unpaired.json["drained"].clone();
         answer.json["waiting"] = unpaired.json["waiting"].clone();
         answer.failed = unpaired.failed;
     }
     Ok(answer)
-}
-
-/// Puts policies in the place of those that are in force, and says whether there
-/// were any. When it returns, those no longer enrol anything.
-fn enact(lock: &pin::Lock, policies: &[Policy]) -> Result<bool> {
-    let old = pin::live();
-    let program = old.and_then(program::id);
-    if policies.is_empty() {
-        lock.clear()?;
-    } else {
-        lock.replace(|dir| program::install(policies, dir))?;
-    }
-    if let Some(id) = program {
-        program::wait_until_detached(id);
-    }
-    Ok(old.is_some())
 }
 
 fn require_btf(status: &Status) -> Result<()> {
@@ -175,7 +149,7 @@ impl Features {
             ..self
         };
         let last = Features {
-            pairing: self.pairing.filter(|on| *on),
+            pairing: self.pairing.filter(|on| *on && !before.pairing),
             ..Features::default()
         };
         (first, last)

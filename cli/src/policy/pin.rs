@@ -14,7 +14,10 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with, statfs};
+use rustix::fs::{
+    CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, open, renameat_with, statfs,
+};
+use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
@@ -39,12 +42,23 @@ fn is_ours(m: &fs::Metadata) -> bool {
     m.is_dir() && m.uid() == 0 && m.mode() & 0o022 == 0
 }
 
+/// Nobody but root can give the name to another directory. A BPF file system is sticky
+/// unless somebody mounted it otherwise.
+fn above_is_ours() -> bool {
+    const STICKY: u32 = 0o1000;
+    let ours = |m: fs::Metadata| m.uid() == 0 && (m.mode() & 0o022 == 0 || m.mode() & STICKY != 0);
+    fs::symlink_metadata(BPFFS).is_ok_and(ours)
+}
+
 /// The directory of the live policy, if there is one.
 pub fn live() -> Option<&'static Path> {
     let live = Path::new(LIVE);
-    let ours = fs::symlink_metadata(ROOT).is_ok_and(|m| is_ours(&m));
+    let ours = fs::symlink_metadata(ROOT).is_ok_and(|m| is_ours(&m)) && above_is_ours();
     (ours && live.exists()).then_some(live)
 }
+
+/// Puts new policies into a directory.
+pub type Fill<'a> = &'a dyn Fn(&Path) -> Result<()>;
 
 /// Of the directory. Released when dropped.
 pub struct Lock {
@@ -80,36 +94,87 @@ impl Lock {
         Ok(taken)
     }
 
-    /// Make `fill` put a new policy into the directory it is given, and let it
-    /// take the old one's place.
-    pub fn replace(&self, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-        let next = Path::new(NEXT);
-        fs::create_dir(next).map_err(failed(&format!("make {NEXT}")))?;
-        let result = fill(next).and_then(|()| {
-            let flags = match live() {
-                Some(_) => RenameFlags::EXCHANGE,
-                None => RenameFlags::NOREPLACE,
-            };
-            renameat_with(CWD, NEXT, CWD, LIVE, flags)
-                .map_err(|e| failed(&format!("rename {NEXT}"))(e.into()))
-        });
-        // Now the old policy, or what there is of one that failed.
-        let removed = remove(next);
-        result.and(removed)
+    /// Lets `fill` put new policies into the directory that it is given, and lets them take
+    /// the place of the live ones; without `fill`, nothing does. If that fails, those stay,
+    /// and `finish` removes what there is of the new ones.
+    pub fn exchange(&self, fill: Option<Fill>) -> Result<Exchanged> {
+        let exchanged = match (live().is_some(), fill.is_some()) {
+            (true, true) => Exchanged::Both,
+            (true, false) => Exchanged::Removed,
+            (false, true) => Exchanged::Added,
+            (false, false) => return Ok(Exchanged::Nothing),
+        };
+        let made = match fill {
+            Some(fill) => fs::create_dir(NEXT)
+                .map_err(failed(&format!("make {NEXT}")))
+                .and_then(|()| fill(Path::new(NEXT))),
+            None => Ok(()),
+        };
+        made.and_then(|()| exchanged.rename())?;
+        Ok(exchanged)
     }
 
-    pub fn clear(&self) -> Result<()> {
-        remove(Path::new(LIVE))
+    /// What was exchanged is exchanged again, and what was new goes.
+    pub fn undo(&self, exchanged: Exchanged) -> Result<()> {
+        match exchanged {
+            Exchanged::Both => exchanged.rename().and_then(|()| remove(Path::new(NEXT))),
+            Exchanged::Added => remove(Path::new(LIVE)),
+            Exchanged::Removed => rename(NEXT, LIVE, RenameFlags::NOREPLACE),
+            Exchanged::Nothing => Ok(()),
+        }
+    }
+
+    /// Removes what is beside the live policies.
+    pub fn finish(&self) -> Result<()> {
+        remove(Path::new(NEXT))
     }
 }
 
-fn lock(how: FlockOperation) -> Result<Lock> {
-    if !fs::symlink_metadata(ROOT).is_ok_and(|m| is_ours(&m)) {
-        return Err(Error::new(format!("{ROOT} belongs to another user"))
-            .remedy("remove it, then try again"));
+/// Which policies there were, and which there are.
+pub enum Exchanged {
+    Both,
+    Added,
+    Removed,
+    Nothing,
+}
+
+impl Exchanged {
+    /// Where the old ones are now, attached as before.
+    pub fn old(&self) -> Option<&'static Path> {
+        match self {
+            Exchanged::Both | Exchanged::Removed => Some(Path::new(NEXT)),
+            Exchanged::Added | Exchanged::Nothing => None,
+        }
     }
-    // A directory of root's in one whose files only their owners move (bpffs is sticky).
-    let root = File::open(ROOT).map_err(failed(&format!("open {ROOT}")))?;
+
+    fn rename(&self) -> Result<()> {
+        match self {
+            Exchanged::Both => rename(NEXT, LIVE, RenameFlags::EXCHANGE),
+            Exchanged::Added => rename(NEXT, LIVE, RenameFlags::NOREPLACE),
+            Exchanged::Removed => rename(LIVE, NEXT, RenameFlags::NOREPLACE),
+            Exchanged::Nothing => Ok(()),
+        }
+    }
+}
+
+fn rename(from: &str, to: &str, flags: RenameFlags) -> Result<()> {
+    renameat_with(CWD, from, CWD, to, flags)
+        .map_err(|e| failed(&format!("rename {from}"))(e.into()))
+}
+
+fn lock(how: FlockOperation) -> Result<Lock> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = open(ROOT, flags, Mode::empty()).map(File::from);
+    // What is open is looked at, and it keeps its name: see is_ours() and above_is_ours().
+    let ours = |root: &File| root.metadata().is_ok_and(|m| is_ours(&m)) && above_is_ours();
+    let root = match root {
+        Ok(root) if ours(&root) => root,
+        Ok(_) | Err(Errno::LOOP | Errno::NOTDIR) => {
+            return Err(Error::new(format!("{ROOT} belongs to another user"))
+                .remedy("remove it, then try again"));
+        }
+        Err(e) => return Err(failed(&format!("open {ROOT}"))(e.into())),
+    };
     flock(&root, how).map_err(|e| failed(&format!("lock {ROOT}"))(e.into()))?;
     Ok(Lock { _root: root })
 }

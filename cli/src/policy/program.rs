@@ -2,6 +2,11 @@
 //! The BPF program of the policies: loading, attaching and reading it back.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread::sleep;
@@ -108,17 +113,70 @@ pub fn read(dir: &Path) -> Result<Vec<Policy>> {
     config::from_bytes(&bytes.unwrap_or_default(), &masks)
 }
 
-/// The program's id.
-pub fn id(dir: &Path) -> Option<u32> {
-    let link = Link::open(dir.join(LINK)).ok()?;
-    link.info().ok().map(|info| info.prog_id)
+/// Detaches what [`install`] attached. On an error it is attached and pinned as before.
+pub fn detach(dir: &Path) -> Result<Detached> {
+    let path = dir.join(LINK);
+    if !path.exists() {
+        return Ok(Detached { program: None });
+    }
+    let info = Link::open(&path)
+        .and_then(|link| link.info())
+        .map_err(|e| Error::new(format!("cannot open {}: {e}", path.display())))?;
+    fs::remove_file(&path)
+        .map_err(|e| Error::new(format!("cannot remove {}: {e}", path.display())))?;
+    let until = Instant::now() + DETACHED;
+    while let Some(link) = link_by_id(info.id) {
+        if Instant::now() >= until {
+            return Err(held(info.id, link, &path));
+        }
+        drop(link);
+        sleep(Duration::from_millis(1));
+    }
+    let program = Some(info.prog_id);
+    Ok(Detached { program })
 }
 
-/// The kernel detaches a program in a worker, after its link's last name is gone.
-/// Until then it may still enrol connections.
-pub fn wait_until_detached(id: u32) {
-    let until = Instant::now() + DETACHED;
-    while Program::fd_from_id(id).is_ok() && Instant::now() < until {
-        sleep(Duration::from_millis(1));
+/// Somebody else has the link open or pinned, so that it stays attached.
+fn held(id: u32, link: OwnedFd, path: &Path) -> Error {
+    let error = Error::new(format!(
+        "the policies that are in force cannot be detached: another process holds their BPF link {id}"
+    ))
+    .remedy("'bpftool link show' lists the processes");
+    let pinned = CString::new(path.as_os_str().as_bytes()).expect("a path of ours");
+    // SAFETY: the descriptor and the string live until the call returns.
+    match unsafe { libbpf_sys::bpf_obj_pin(link.as_raw_fd(), pinned.as_ptr()) } {
+        0 => error,
+        e => Error::new(format!(
+            "{}, and it cannot be pinned again: {}",
+            error.message,
+            io::Error::from_raw_os_error(-e)
+        )),
+    }
+}
+
+fn link_by_id(id: u32) -> Option<OwnedFd> {
+    // SAFETY: the call takes a number.
+    let fd = unsafe { libbpf_sys::bpf_link_get_fd_by_id(id) };
+    // SAFETY: a descriptor that it returns is new, and nobody else's.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A program whose link is gone. The kernel detaches it in a worker; until then it may
+/// still enrol connections.
+pub struct Detached {
+    program: Option<u32>,
+}
+
+impl Detached {
+    /// Waits for that, once the program's own pin is gone as well. Somebody who looks at
+    /// programs may hold this one; detached it is all the same.
+    pub fn wait(self) {
+        let Some(id) = self.program else {
+            return;
+        };
+        let until = Instant::now() + DETACHED;
+        while Program::fd_from_id(id).is_ok() && Instant::now() < until {
+            sleep(Duration::from_millis(1));
+        }
     }
 }
