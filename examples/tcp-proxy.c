@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * tcp-proxy [--mode copy|pipe|sosplice] --listen ADDRESS:PORT --to ADDRESS:PORT
  *

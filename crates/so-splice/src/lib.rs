@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! `SO_SPLICE`: the kernel forwards what one TCP socket, the *source*, receives into
 //! another one, the *sink*. so_splice(4) describes what it does, which errors it gives,
 //! and what the administrator has to do: `socksplice feature set so-splice on`.
