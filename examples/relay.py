@@ -129,6 +129,9 @@ def address(text):
 
 
 def main():
+    if sys.argv[1:2] in (["--help"], ["-h"]):
+        print(__doc__)
+        return
     if len(sys.argv) != 3:
         sys.exit("usage: relay.py LISTEN-ADDRESS TO-ADDRESS")
     to = address(sys.argv[2])

@@ -3,6 +3,9 @@
 # private apt configuration that reads other suites without touching the
 # machine's own.
 
+# shellcheck source=scripts/help.sh
+. "${BASH_SOURCE[0]%/*}/help.sh"
+
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 BUILD=$ROOT/build
 export LC_ALL=C.UTF-8

@@ -10,6 +10,10 @@ import sys
 import tempfile
 import xml.etree.ElementTree
 
+if sys.argv[1:2] in (["--help"], ["-h"]):
+    print(__doc__)
+    sys.exit()
+
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench"))
 import whole  # noqa: E402
