@@ -20,6 +20,20 @@ lock() { # lock NAME
 	flock -n 9 || { say "waiting for another run that prepares $1"; flock 9; }
 }
 
+# A kernel that is built outside its source names the source by an absolute path. After this
+# it names it from its own folder, so modules can be built for it when the tree has moved.
+make_movable() { # make_movable OBJ SOURCE
+	local src
+	src=$(realpath --relative-to="$1" "$2")
+	ln -sfn "$src" "$1/source"
+	cat > "$1/Makefile.new" <<-END
+		here := \$(abspath \$(dir \$(lastword \$(MAKEFILE_LIST))))
+		export KBUILD_OUTPUT := \$(here)
+		include \$(here)/$src/Makefile
+	END
+	mv "$1/Makefile.new" "$1/Makefile"
+}
+
 # The machine's Debian sources with its own release renamed to RELEASE and
 # reduced to the SUITES asked for ("" is the release itself), written where
 # apt_in finds them. Mirrors, proxies and keys stay those of the machine.
