@@ -372,7 +372,7 @@ static void await(const char *word)
 }
 
 /*
- * Holds connections open, both ends in this process, for whoever wants to look
+ * Holds connections open, both ends in this process, for others to look
  * at their memory. Prints a word and waits for a line: "none" before there is a
  * connection, "idle" when all are established, "busy" when each has carried
  * bytes both ways that have been read, "closed" after that.

@@ -166,6 +166,9 @@ def draw(whole):
 
 
 def main():
+    if sys.argv[1:2] in (["--help"], ["-h"]):
+        print(__doc__)
+        return
     build, out = sys.argv[1:3]
     whole = merge(build)
     words = "\n".join(text(whole))

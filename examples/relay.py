@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """relay.py LISTEN TO: forwards each connection made to LISTEN to TO, by SO_SPLICE where
-that is to be had, else by copying. Prints "listening ADDRESS", then for each connection
+the kernel offers it, else by copying. Prints "listening ADDRESS", then for each connection
 what went "up" to the server and "down" to the client: bytes spliced, bytes copied. An
 end of stream is passed on as such (a half-close), a stream cut off as a reset."""
 
@@ -22,7 +22,7 @@ SO_SPLICE = 0x5350
 UNAVAILABLE = (errno.ENOPROTOOPT, errno.EPERM, errno.EINVAL, errno.EPROTONOSUPPORT,
                errno.ENOMEM, errno.ENOTCONN)
 
-# Errors of accept(2) for want of what may be there again soon.
+# Errors of accept(2) that say that something is short, which may pass.
 SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -129,6 +129,9 @@ def address(text):
 
 
 def main():
+    if sys.argv[1:2] in (["--help"], ["-h"]):
+        print(__doc__)
+        return
     if len(sys.argv) != 3:
         sys.exit("usage: relay.py LISTEN-ADDRESS TO-ADDRESS")
     to = address(sys.argv[2])

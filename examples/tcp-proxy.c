@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * tcp-proxy [--mode copy|pipe|sosplice] --listen ADDRESS:PORT --to ADDRESS:PORT
  *
@@ -7,11 +7,12 @@
  *
  *	copy		read(2) and write(2), 64 KiB at a time
  *	pipe		splice(2) into a pipe and out of it
- *	sosplice	the kernel, by SO_SPLICE; copies where that is not to be had, and
- *			says so once (the default)
+ *	sosplice	the kernel, by SO_SPLICE; where the kernel does not offer it,
+ *			copies, and says so once (the default)
  *
- * An end of stream is passed on as such (a half-close), a reset as a reset. Who does not
- * take his bytes is not sent more: at most one buffer waits here in each direction.
+ * An end of stream is passed on as such (a half-close), a reset as a reset. A
+ * receiver that does not read is sent no more: at most one buffer waits here in each
+ * direction.
  *
  * Prints "listening ADDRESS:PORT", and when it is told to end (SIGTERM, SIGINT) how many
  * connections it had and what it forwarded on those that have ended: bytes by SO_SPLICE,

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * SO_SPLICE for programs: the kernel forwards what one TCP socket receives into
  * another one. See so_splice(4) for what it does and which errors it gives.

@@ -216,5 +216,6 @@ module_init(socksplice_init);
 module_exit(socksplice_exit);
 
 MODULE_LICENSE("GPL");
+MODULE_AUTHOR("The authors of socksplice");
 MODULE_VERSION("0.1.0");
 MODULE_DESCRIPTION("Socket splicing: local TCP connections without the network stack");

@@ -3,6 +3,9 @@
 # private apt configuration that reads other suites without touching the
 # machine's own.
 
+# shellcheck source=scripts/help.sh
+. "${BASH_SOURCE[0]%/*}/help.sh"
+
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 BUILD=$ROOT/build
 export LC_ALL=C.UTF-8
@@ -15,6 +18,20 @@ lock() { # lock NAME
 	mkdir -p "$BUILD"
 	exec 9>"$BUILD/.lock-$1"
 	flock -n 9 || { say "waiting for another run that prepares $1"; flock 9; }
+}
+
+# A kernel that is built outside its source names the source by an absolute path. After this
+# it names it from its own folder, so modules can be built for it when the tree has moved.
+make_movable() { # make_movable OBJ SOURCE
+	local src
+	src=$(realpath --relative-to="$1" "$2")
+	ln -sfn "$src" "$1/source"
+	cat > "$1/Makefile.new" <<-END
+		here := \$(abspath \$(dir \$(lastword \$(MAKEFILE_LIST))))
+		export KBUILD_OUTPUT := \$(here)
+		include \$(here)/$src/Makefile
+	END
+	mv "$1/Makefile.new" "$1/Makefile"
 }
 
 # The machine's Debian sources with its own release renamed to RELEASE and

@@ -63,6 +63,9 @@ def symbols():
 
 
 def main():
+    if sys.argv[1:2] in (["--help"], ["-h"]):
+        print(__doc__)
+        return
     only = re.compile(sys.argv[1] if len(sys.argv) > 1 else "")
     samples = []
     for path, size in ROWS:

@@ -278,7 +278,7 @@ static void swallow_epoll(int fd, size_t len)
 	send_one(fd, 1);
 }
 
-/* The same by two event loops: who finds no room asks epoll for it. */
+/* The same by two event loops: a sender that finds no room asks epoll for it. */
 static unsigned int path_stream_epoll(int a, int b, size_t len, unsigned int count)
 {
 	int epoll;

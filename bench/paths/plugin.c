@@ -6,7 +6,7 @@
  *	-plugin plugin.so,on=ADDRESS,off=ADDRESS,done=ADDRESS,out=FILE
  *
  * The addresses are those of three functions of that program: from the call of the first to
- * that of the second everything counts, whoever runs. At the third what was counted is
+ * that of the second everything counts, in whatever task. At the third what was counted is
  * appended to FILE, a line "ADDRESS INSTRUCTIONS" for each block that has run, and "done";
  * and counted anew. One emulated CPU only: nothing here is atomic.
  */

@@ -101,7 +101,9 @@ def report(path, only=None):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "merge":
+    if sys.argv[1:2] in (["--help"], ["-h"]):
+        print(__doc__)
+    elif sys.argv[1] == "merge":
         merge(*sys.argv[2:])
     else:
         report(*sys.argv[1:])

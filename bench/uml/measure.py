@@ -246,7 +246,8 @@ def machine():
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kernel")
     parser.add_argument("initrd")
     parser.add_argument("--rounds", type=int, required=True)

@@ -165,4 +165,7 @@ def report(path):
 
 
 if __name__ == "__main__":
-    report(sys.argv[1])
+    if sys.argv[1:2] in (["--help"], ["-h"]):
+        print(__doc__)
+    else:
+        report(sys.argv[1])

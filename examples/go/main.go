@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 // relay LISTEN TO: forwards each connection made to LISTEN to TO, by SO_SPLICE where
-// that is to be had, else by copying. Prints "listening ADDRESS", then for each
+// the kernel offers it, else by copying. Prints "listening ADDRESS", then for each
 // connection what went "up" to the server and "down" to the client: bytes spliced,
 // bytes copied. An end of stream is passed on as such (a half-close), a stream cut off as
 // a reset.

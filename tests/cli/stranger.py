@@ -18,6 +18,10 @@ import socket
 import struct
 import sys
 
+if sys.argv[1:2] in (["--help"], ["-h"]):
+    print(__doc__)
+    sys.exit()
+
 CTRL, GETFAMILY, FAMILY_NAME, FAMILY_ID, MCAST_GROUPS, GROUP_ID = 16, 3, 2, 1, 7, 2
 REQUEST, ACK, DUMP = 1, 4, 0x300
 SOL_NETLINK, ADD_MEMBERSHIP, LISTEN_ALL_NSID = 270, 1, 8

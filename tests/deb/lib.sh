@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034
 # tests/deb/lib.sh: what the package's tests on the host and in a VM share. Both change
-# the system they run in, which is one of their own. Who reads this has set $deb.
+# the system they run in, which is one of their own. The script that sources this has set $deb.
 
 failed=0
 tmp=$(mktemp -d)

@@ -19,6 +19,10 @@ import subprocess
 import sys
 import time
 
+if sys.argv[1:2] in (["--help"], ["-h"]):
+    print(__doc__)
+    sys.exit()
+
 PARAMETERS = "/sys/module/socksplice/parameters"
 FAULTS = ["/sys/kernel/debug/failslab", "/sys/kernel/debug/fail_page_alloc"]
 MANY = 1 << 30

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034
 # tests/selftests/lib.sh: a program of the kernel's, on the stock kernel, with the module,
-# and with its reads turned into splices (wrap.c). Who reads this defines
+# and with its reads turned into splices (wrap.c). The script that sources this defines
 # results, which turns the program's output into lines "ok NAME" and "not ok NAME".
 
 failed=0

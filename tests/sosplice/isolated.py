@@ -8,6 +8,10 @@ import socket
 import subprocess
 import sys
 
+if sys.argv[1:2] in (["--help"], ["-h"]):
+    print(__doc__)
+    sys.exit()
+
 SO_SPLICE, SO_INCOMING_CPU = 0x1023, 49
 TRACING = "/sys/kernel/tracing"
 EVENT = f"{TRACING}/events/workqueue/workqueue_queue_work/enable"

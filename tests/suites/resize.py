@@ -13,6 +13,10 @@ import struct
 import sys
 import termios
 
+if sys.argv[1:2] in (["--help"], ["-h"]):
+    print(__doc__)
+    sys.exit()
+
 REMOTE = """
 import os, signal, sys
 signal.signal(signal.SIGWINCH, lambda *_: print(*reversed(os.get_terminal_size(0)), flush=True))

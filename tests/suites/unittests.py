@@ -5,6 +5,10 @@ a test, on lines of their own: whatever the tests themselves print."""
 import sys
 import unittest
 
+if sys.argv[1:2] in (["--help"], ["-h"]):
+    print(__doc__)
+    sys.exit()
+
 from test import support
 
 support.use_resources = []  # no tests that want the internet, or minutes

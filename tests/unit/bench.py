@@ -10,6 +10,10 @@ import sys
 import tempfile
 import xml.etree.ElementTree
 
+if sys.argv[1:2] in (["--help"], ["-h"]):
+    print(__doc__)
+    sys.exit()
+
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench"))
 import whole  # noqa: E402
@@ -102,6 +106,17 @@ def everything_is_written(folder):
     xml.etree.ElementTree.parse(out + ".svg")
 
 
+def figures_are_kept(folder):
+    """As files that name the command, the kernel, the host, the commit and the date."""
+    build(folder, bench=pairs(200.0, 70.0, accel="kvm", commit="c0ffee"))
+    names = whole.load("save.py").save(folder, folder)
+    assert names == ["bench.txt", "bench-ratios.csv"], names
+    for name in names:
+        with open(os.path.join(folder, name), encoding="utf-8") as f:
+            says(f.read(), r"\A# bench: bench/run\n# kernel: 6\.12\.0-test\n# host: A CPU\n# commit: c0ffee\n"
+                 r"# date: 2026-01-02 03:04 UTC\n", r"paired to TCP,2\.00,\n" if "ratios" in name else r"2\.00x")
+
+
 def instructions_find_their_functions(folder):
     """What the emulator counted, by address, becomes instructions of a function, each time."""
     ways = (("tcp", 0.0), ("unix", 0.0), ("paired", 1.0))
@@ -129,7 +144,7 @@ def instructions_find_their_functions(folder):
 
 failed = 0
 for test in (sections_stay_apart, losses_are_marked, not_run_is_said, machines_itself, older_figures, everything_is_written,
-             instructions_find_their_functions):
+             figures_are_kept, instructions_find_their_functions):
     with tempfile.TemporaryDirectory() as place:
         try:
             test(place)

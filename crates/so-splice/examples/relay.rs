@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! relay LISTEN TO: forwards each connection made to LISTEN to TO, by SO_SPLICE where that
-//! is to be had, else by copying. Prints "listening ADDRESS", then for each connection
+//! is offered, else by copying. Prints "listening ADDRESS", then for each connection
 //! what went "up" to the server and "down" to the client: bytes spliced, bytes copied.
 //! An end of stream is passed on as such (a half-close), a stream cut off as a reset.
 
@@ -105,7 +105,7 @@ fn serve(client: TcpStream, to: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether an accept failed for want of what may be there again soon.
+/// Whether an accept failed because something is short, which may pass.
 fn is_shortage(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! `SO_SPLICE`: the kernel forwards what one TCP socket, the *source*, receives into
 //! another one, the *sink*. so_splice(4) describes what it does, which errors it gives,
 //! and what the administrator has to do: `socksplice feature set so-splice on`.
@@ -24,8 +24,8 @@
 //! }
 //! ```
 //!
-//! Where this fails the sink's peer has to be sent a reset (`SO_LINGER` of zero, and close),
-//! lest it takes what was cut off for a whole stream: `examples/relay.rs` does that.
+//! Where this fails, reset the sink (`SO_LINGER` of zero, and close). Otherwise its peer takes
+//! a stream that was cut off for a whole one. `examples/relay.rs` does that.
 //!
 //! A splice belongs to the source's socket in the kernel, not to a value of the program:
 //! it goes on when the descriptors that it was made with are dropped but others of the
