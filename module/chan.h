@@ -181,7 +181,7 @@ struct socksplice_chan {
 	unsigned long ring_retry;	/* jiffies; until then no page more is asked for; else 0 */
 	unsigned int ring_full;		/* times, since it last had another size */
 	/* Most bytes that the ring may hold: its size, or less where the reader's receive
-	 * buffer is smaller (tx.c). Written by the sender before each append. Both ends read
+	 * buffer is smaller (tx.c). The sender sets it before an append. Both ends read
 	 * it without the lock, for wake-ups only.
 	 */
 	u32 ring_limit;

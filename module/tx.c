@@ -113,17 +113,29 @@ void socksplice_tx_wake_reader(struct socksplice_chan *peer)
  * SO_RCVBUF asked for: the kernel doubles that, for overhead. A buffer that TCP tunes counts
  * as grown to its bound, as it would have been had its bytes gone by TCP.
  */
-static u32 limit_of(const struct sock *psk, u32 size)
+static noinline u32 limit_of(const struct sock *psk, u32 size)
 {
 	const struct netns_ipv4 *ipv4 = &sock_net(psk)->ipv4;
 	int buf = READ_ONCE(psk->sk_rcvbuf);
 
-	if (likely(buf / 2 >= (int)size))
-		return size;
 	if (!(READ_ONCE(psk->sk_userlocks) & SOCK_RCVBUF_LOCK) &&
 	    READ_ONCE(ipv4->sysctl_tcp_moderate_rcvbuf))
 		buf = max(buf, READ_ONCE(ipv4->sysctl_tcp_rmem[2]));
 	return clamp(buf / 2, LIMIT_MIN, (int)size);
+}
+
+/* The limit is not the ring's size, or must not be. */
+static bool is_limited(const struct socksplice_chan *c, const struct sock *psk)
+{
+	return c->ring_limit != c->ring.size || (u32)READ_ONCE(psk->sk_rcvbuf) < 2 * c->ring.size;
+}
+
+static noinline u32 limited_space(struct socksplice_chan *c, u32 want)
+{
+	const u32 kept = c->ring.size - c->ring_limit;	/* free, beyond the limit */
+	const u32 space = ring_space(&c->ring, want + kept);
+
+	return space > kept ? min(want, space - kept) : 0;
 }
 
 /* Also sets the limit of the ring that @c, of @sk, sends into.
@@ -140,7 +152,6 @@ static enum route look_at_reader(const struct sock *sk, struct socksplice_chan *
 {
 	enum route route = ROUTE_RING;
 	const struct sock *psk;
-	u32 limit;
 
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
@@ -153,11 +164,8 @@ static enum route look_at_reader(const struct sock *sk, struct socksplice_chan *
 	else if (!socksplice_probe_is_fresh(sk) ||
 		 (socksplice_probe_asks(psk) && !socksplice_probe_is_fresh(psk)))
 		route = ROUTE_IDLE;
-	if (likely(route == ROUTE_RING)) {
-		limit = limit_of(psk, c->ring.size);
-		if (unlikely(c->ring_limit != limit))
-			WRITE_ONCE(c->ring_limit, limit);
-	}
+	else if (unlikely(is_limited(c, psk)))
+		WRITE_ONCE(c->ring_limit, limit_of(psk, c->ring.size));
 	rcu_read_unlock();
 	return route;
 }
@@ -304,13 +312,14 @@ static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msgh
 {
 	struct socksplice_chan *peer = socksplice_chan_peer(c);
 	const u32 want = min3((size_t)c->ring_limit / 4, (size_t)PART, msg_data_left(msg));
-	const u32 kept = c->ring.size - c->ring_limit;	/* free, beyond the limit */
 	struct capture_slot slot;
 	u32 done = 0, n;
 
 	ring_rewind(&c->ring);
-	n = ring_space(&c->ring, want + kept);
-	n = n > kept ? min(want, n - kept) : 0;
+	if (likely(c->ring_limit == c->ring.size))
+		n = min(want, ring_space(&c->ring, want));
+	else
+		n = limited_space(c, want);
 	if (unlikely(n > ring_backed(&c->ring)) && !socksplice_pages_fill(sk, c, n))
 		return -ENOMEM;
 	while (done < n) {
