@@ -414,26 +414,26 @@ static bool may_work_on(unsigned int cpu)
 	       housekeeping_test_cpu(cpu, HK_TYPE_WQ);
 }
 
-void socksplice_mover_queue_arrived(struct sosplice *s)
+static bool queue_on(unsigned int cpu, struct sosplice *s)
 {
-	const unsigned int cpu = READ_ONCE(s->dst->sk_incoming_cpu);
-	bool acked;
-
-	rcu_read_lock();
-	acked = !socksplice_chan_get_rcu(s->dst);	/* of a ring nobody acknowledges */
-	rcu_read_unlock();
-	refcount_inc(&s->ref);
-	if (!queue_work_on(acked && may_work_on(cpu) ? cpu : WORK_CPU_UNBOUND, mover_wq, &s->work))
-		refcount_dec(&s->ref);
+	if (!refcount_inc_not_zero(&s->ref))
+		return false;
+	if (!queue_work_on(cpu, mover_wq, &s->work))
+		socksplice_sosplice_put(s);
+	return true;
 }
 
 bool socksplice_mover_queue_rcu(struct sosplice *s)
 {
-	if (!refcount_inc_not_zero(&s->ref))
-		return false;
-	if (!queue_work(mover_wq, &s->work))
-		socksplice_sosplice_put(s);
-	return true;
+	return queue_on(WORK_CPU_UNBOUND, s);
+}
+
+bool socksplice_mover_queue_arrived(struct sosplice *s)
+{
+	const unsigned int cpu = READ_ONCE(s->dst->sk_incoming_cpu);
+	const bool acked = !socksplice_chan_get_rcu(s->dst);	/* of a ring nobody acknowledges */
+
+	return queue_on(acked && may_work_on(cpu) ? cpu : WORK_CPU_UNBOUND, s);
 }
 
 /* What this thread has run, in ns: not what it waited for the CPU while others had it. */

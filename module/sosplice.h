@@ -88,8 +88,8 @@ struct soend {
 	enum slot_kind slot;		/* SLOT_SOEND; first, constant */
 
 	/* The socket's lock. */
-	struct sosplice *out;		/* whose source this is; the peer by RCU, see leg.h */
-	struct sosplice *in;		/* whose sink this is; may have ended */
+	struct sosplice *out;		/* whose source this is; callbacks and peer by RCU */
+	struct sosplice *in;		/* whose sink this is; may have ended; callbacks by RCU */
 	bool hooked;			/* the socket's functions are ours */
 	bool lowat_hidden;		/* a source's SO_RCVLOWAT is kept here instead */
 	int rcvlowat;
@@ -246,11 +246,11 @@ void socksplice_mover_prepare(struct sosplice *s);
 /* Has the mover look at @s, which somebody holds. Any context. */
 void socksplice_mover_queue(struct sosplice *s);
 
-/* The same for data that have arrived by TCP: on the CPU that serves the sink. */
-void socksplice_mover_queue_arrived(struct sosplice *s);
-
 /* The same under RCU only: false if nobody holds it any more. */
 bool socksplice_mover_queue_rcu(struct sosplice *s);
+
+/* The same for data that have arrived by TCP: on the CPU that serves the sink. */
+bool socksplice_mover_queue_arrived(struct sosplice *s);
 
 void socksplice_mover_stop_tick(struct sosplice *s);
 
