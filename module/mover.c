@@ -19,6 +19,7 @@
 #include <linux/cpumask.h>
 #include <linux/cpuset.h>
 #include <linux/sched/isolation.h>
+#include <linux/sched/signal.h>
 #include <linux/sizes.h>
 #include <linux/workqueue.h>
 #include <net/tcp.h>
@@ -38,7 +39,8 @@ static struct workqueue_struct *mover_wq;
 enum mover_next {
 	NEXT_WAIT,	/* until something happens */
 	NEXT_NOW,	/* behind others */
-	NEXT_LATER,	/* soon: a lock or memory was not to be had */
+	NEXT_LATER,	/* soon: memory was not to be had */
+	NEXT_BUSY,	/* soon: another task has a socket, or is in the middle of a read */
 	NEXT_ROUND,	/* at once */
 };
 
@@ -178,7 +180,7 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 		 * application: it neither keeps us from sending nor gets lost.
 		 */
 		if (own != end->err) {
-			*err = EPIPE;
+			*err = own;
 			return 0;
 		}
 		if (!sk_stream_memory_free(sk)) {
@@ -203,7 +205,7 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 			WRITE_ONCE(sk->sk_err, -ret);
 			sk_error_report(sk);
 		}
-		*err = EPIPE;
+		*err = -ret;
 	}
 	if (taken) {
 		/* It was reported when it came. */
@@ -327,35 +329,114 @@ static enum mover_next move(struct sosplice *s, u32 *left, int *why)
 	return *left >= goal ? NEXT_ROUND : NEXT_NOW;
 }
 
+/* The source is locked: no reader is to take what it was to move, or to read on behind that. */
+static bool may_take(struct sosplice *s, bool first)
+{
+	struct sock *src = s->src;
+	const bool may = socksplice_leg_enter(src) &&
+			 !(first && has_data(src) && socksplice_sleeper_expel(src));
+
+	WRITE_ONCE(s->awaits_reader, !may);
+	return may;
+}
+
+/* The source is locked. The beginning of the splice is over, for setsockopt() to return:
+ * what was queued then has moved, or the sink does not take it now.
+ */
+static void note_settled(struct sosplice *s, enum mover_next next)
+{
+	if (next == NEXT_WAIT || next == NEXT_LATER || s->moved >= s->queued)
+		socksplice_sosplice_settle(s);
+}
+
+/* The source is locked. Something has gone wrong with a sink that lives on, an ICMP error
+ * for IP_RECVERR: sets *@why to it. False where the sink is busy.
+ */
+static bool note_sink_error(struct sosplice *s, int *why)
+{
+	struct sock *sk = s->dst;
+	int own;
+
+	if (likely(!READ_ONCE(sk->sk_err)) || sk == s->src)
+		return true;
+	if (!socksplice_soend_trylock(sk))
+		return false;
+	own = READ_ONCE(sk->sk_err);
+	if (own && sink_is_ours(s) && own != socksplice_soend_get(sk)->err)
+		*why = own;
+	release_sock(sk);
+	return true;
+}
+
+/* The source is locked, and has data. */
+static enum mover_next lock_sink_and_move(struct sosplice *s, u32 *left, int *why)
+{
+	enum mover_next next;
+
+	if (s->dst == s->src)
+		return move(s, left, why);
+	if (!socksplice_soend_trylock(s->dst))
+		return NEXT_BUSY;
+	next = move(s, left, why);
+	release_sock(s->dst);
+	return next;
+}
+
 /* The source is locked. */
 static enum mover_next mover_round(struct sosplice *s, u32 *left)
 {
 	enum mover_next next = NEXT_WAIT;
-	struct sock *src = s->src, *dst = s->dst;
+	struct sock *src = s->src;
 	int why = why_end(s);
 
-	if (why < 0 && !socksplice_leg_enter(src)) {
-		next = NEXT_LATER;
-	} else if (why < 0 && has_data(src)) {
-		if (*left == MOVER_BUDGET && socksplice_sleeper_expel(src)) {
-			next = NEXT_LATER;
-		} else if (dst == src) {
-			next = move(s, left, &why);
-		} else if (socksplice_soend_trylock(dst)) {
-			next = move(s, left, &why);
-			release_sock(dst);
-		} else {
-			next = NEXT_LATER;
-		}
-	} else if (why < 0 && (src->sk_shutdown & RCV_SHUTDOWN || sock_flag(src, SOCK_DONE))) {
+	if (why < 0 && !note_sink_error(s, &why))
+		next = NEXT_BUSY;
+	else if (why < 0 && !may_take(s, *left == MOVER_BUDGET))
+		next = NEXT_BUSY;
+	else if (why < 0 && has_data(src))
+		next = lock_sink_and_move(s, left, &why);
+	else if (why < 0 && (src->sk_shutdown & RCV_SHUTDOWN || sock_flag(src, SOCK_DONE)))
 		why = 0;
-	}
-	if (why < 0 && (next == NEXT_WAIT || next == NEXT_LATER) && idle_is_over(s))
+	if (why < 0 && next != NEXT_NOW && next != NEXT_ROUND && idle_is_over(s))
 		why = ETIMEDOUT;
-	if (why < 0)
+	if (why < 0) {
+		note_settled(s, next);
 		return next;
+	}
 	socksplice_sosplice_end(s, why);
 	return NEXT_WAIT;
+}
+
+/* The source is locked: a round, unless the splice has not begun or has ended. */
+static enum mover_next mover_round_if_runs(struct sosplice *s, u32 *left)
+{
+	const struct soend *end = socksplice_soend_get(s->src);
+
+	sock_owned_by_me(s->src);
+	if (!end || end->out != s || !test_bit(SOSPLICE_RUNNING, &s->flags))
+		return NEXT_WAIT;
+	return mover_round(s, left);
+}
+
+void socksplice_mover_begin(struct sosplice *s)
+{
+	u32 left = MOVER_BUDGET;
+	enum mover_next next;
+	bool again;
+
+	do {
+		lock_sock(s->src);
+		next = mover_round_if_runs(s, &left);
+		release_sock(s->src);
+		again = next == NEXT_ROUND;
+		if (next == NEXT_NOW && !test_bit(SOSPLICE_SETTLED, &s->flags)) {
+			left = MOVER_BUDGET;
+			again = !fatal_signal_pending(current);
+		}
+		cond_resched();
+	} while (again);
+	if (next != NEXT_WAIT)
+		socksplice_mover_queue(s);
 }
 
 /* Rounds until there is nothing to move, no room or no budget. */
@@ -363,16 +444,11 @@ static enum mover_next mover_rounds(struct sosplice *s)
 {
 	enum mover_next next;
 	u32 left = MOVER_BUDGET;
-	struct soend *end;
 
 	do {
 		if (!socksplice_soend_trylock(s->src))
-			return NEXT_LATER;
-		end = socksplice_soend_get(s->src);
-		if (end && end->out == s && test_bit(SOSPLICE_RUNNING, &s->flags))
-			next = mover_round(s, &left);
-		else
-			next = NEXT_WAIT;
+			return NEXT_BUSY;
+		next = mover_round_if_runs(s, &left);
 		release_sock(s->src);
 		cond_resched();
 	} while (next == NEXT_ROUND);
@@ -393,6 +469,8 @@ static bool leave_sink(struct sosplice *s)
 	if (ours) {
 		WRITE_ONCE(end->in, NULL);
 		socksplice_soend_update(sk, end);
+		if (test_bit(SOSPLICE_UNDONE, &s->flags) && !end->out)
+			socksplice_soend_detach(sk);
 	}
 	release_sock(sk);
 	if (ours)
@@ -488,6 +566,7 @@ static void mover_work(struct work_struct *work)
 		socksplice_mover_queue(s);
 		break;
 	case NEXT_LATER:
+	case NEXT_BUSY:
 		tick_later(s, s->backoff);
 		backoff = min_t(unsigned int, 2 * s->backoff, MOVER_BACKOFF_MAX);
 		break;
