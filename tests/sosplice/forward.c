@@ -20,7 +20,7 @@ struct half {
 	bool chunked, spliced, eof;
 	uint64_t left;		/* of the body or chunk */
 	size_t len;
-	char buf[16384];
+	char buf[512];		/* small, so that bodies are left to be spliced */
 	struct half *other;
 	unsigned int *splices;
 };
