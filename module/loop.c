@@ -2,7 +2,9 @@
 /*
  * Splices over local connections can send bytes round for ever: A's peer is spliced
  * into B, and B's peer into A. Such a loop is found when a splice is about to move its
- * first bytes, by following sink, peer of the sink, splice of that peer, and so on.
+ * first bytes, by following sink, peer of the sink, splice of that peer, and so on. A chain
+ * that comes to more than LOOP_HOPS_MAX splices, counted both ways, is taken for one: so its
+ * length does not depend on which of its splices moved first.
  *
  * The two ends of a connection are known by their initial sequence numbers, which
  * mirror each other whatever namespaces and address translation lie between. A loop
@@ -22,10 +24,12 @@
 
 #include "sosplice.h"
 
-#define LOOP_HOPS_MAX	128	/* a longer chain is taken for a loop */
+#define LOOP_HOPS_MAX	128	/* splices; a longer chain is taken for a loop */
 #define LOOP_VISITS_MAX	4096	/* splices looked at; more, too */
 
-static DEFINE_HASHTABLE(sources, 12);	/* sosplices by hash_of() of src_id */
+/* Splices by hash_of() of src_id, and of dst_id; loop_lock. */
+static DEFINE_HASHTABLE(sources, 12);
+static DEFINE_HASHTABLE(sinks, 12);
 static u32 seed;			/* constant after init */
 static DEFINE_SPINLOCK(loop_lock);
 
@@ -51,44 +55,72 @@ static u32 hash_of(u32 irs, u32 iss)
 	return jhash_2words(irs, iss, seed);
 }
 
-/* The splice whose source is the peer of @s's sink, or NULL. Takes what it looks at from
- * *@visits; 0 left: it may have missed it.
- */
-static struct sosplice *next_of(const struct sosplice *s, unsigned int *visits)
+/* Whether they are the two ends of one connection. */
+static bool mirror(const struct loop_ident *a, const struct loop_ident *b)
 {
+	return is_iss(a, b->irs) && is_iss(b, a->irs);
+}
+
+/* The splice that is @ahead of @s in the chain, its source the peer of @s's sink; or the one
+ * behind it, the other way round; or NULL. Takes what it looks at from *@visits; 0 left: it
+ * may have missed it.
+ */
+static struct sosplice *neighbour(const struct sosplice *s, bool ahead, unsigned int *visits)
+{
+	const struct loop_ident *id = ahead ? &s->dst_id : &s->src_id;
 	struct sosplice *n;
 	u32 i;
 
 	lockdep_assert_held(&loop_lock);
 	for (i = 0; i < 4; i++) {
-		const u32 irs = s->dst_id.iss - i / 2, iss = s->dst_id.irs + i % 2;
+		const u32 hash = hash_of(id->iss - i / 2, id->irs + i % 2);
 
-		hash_for_each_possible(sources, n, loop_node, hash_of(irs, iss)) {
-			if (is_iss(&s->dst_id, n->src_id.irs) &&
-			    is_iss(&n->src_id, s->dst_id.irs))
-				return n;
-			if (!--*visits)
-				return NULL;
+		if (ahead) {
+			hash_for_each_possible(sources, n, loop_source, hash) {
+				if (mirror(id, &n->src_id))
+					return n;
+				if (!--*visits)
+					return NULL;
+			}
+		} else {
+			hash_for_each_possible(sinks, n, loop_sink, hash) {
+				if (mirror(id, &n->dst_id))
+					return n;
+				if (!--*visits)
+					return NULL;
+			}
 		}
 	}
 	return NULL;
 }
 
+/* Counts the splices on one side of @s in *@hops. True if the chain comes back to @s, or is
+ * too long to tell.
+ */
+static bool walk(const struct sosplice *s, bool ahead, unsigned int *hops, unsigned int *visits)
+{
+	const struct sosplice *n = s;
+
+	while (*hops <= LOOP_HOPS_MAX) {
+		n = neighbour(n, ahead, visits);
+		if (!n)
+			return !*visits;
+		if (n == s)
+			return true;
+		++*hops;
+	}
+	return true;
+}
+
 bool socksplice_loop_closes(struct sosplice *s)
 {
-	unsigned int hops, visits = LOOP_VISITS_MAX;
-	const struct sosplice *n = s;
-	bool loop = true;
+	unsigned int hops = 1, visits = LOOP_VISITS_MAX;
+	bool loop;
 
 	spin_lock(&loop_lock);
-	hash_add(sources, &s->loop_node, hash_of(s->src_id.irs, s->src_id.iss));
-	for (hops = 0; hops < LOOP_HOPS_MAX; hops++) {
-		n = next_of(n, &visits);
-		if (!n)
-			loop = !visits;
-		if (!n || n == s)
-			break;
-	}
+	hash_add(sources, &s->loop_source, hash_of(s->src_id.irs, s->src_id.iss));
+	hash_add(sinks, &s->loop_sink, hash_of(s->dst_id.irs, s->dst_id.iss));
+	loop = walk(s, true, &hops, &visits) || walk(s, false, &hops, &visits);
 	spin_unlock(&loop_lock);
 	return loop;
 }
@@ -96,7 +128,8 @@ bool socksplice_loop_closes(struct sosplice *s)
 void socksplice_loop_forget(struct sosplice *s)
 {
 	spin_lock(&loop_lock);
-	hash_del(&s->loop_node);
+	hash_del(&s->loop_source);
+	hash_del(&s->loop_sink);
 	spin_unlock(&loop_lock);
 }
 

@@ -18,13 +18,13 @@
 #include <linux/bvec.h>
 #include <linux/cpumask.h>
 #include <linux/cpuset.h>
-#include <linux/mm.h>
 #include <linux/sched/isolation.h>
-#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
 #include <linux/sizes.h>
 #include <linux/workqueue.h>
 #include <net/tcp.h>
 
+#include "batch.h"
 #include "chan.h"
 #include "compat/compat.h"
 #include "leg.h"
@@ -32,7 +32,6 @@
 #include "stats.h"
 
 #define MOVER_BUDGET	(256U << 10)	/* bytes, until others get the CPU */
-#define MOVER_PAGES	64		/* the budget, in pages */
 #define MOVER_BACKOFF_MAX	(HZ / 10 ? : 1)	/* jiffies */
 
 static struct workqueue_struct *mover_wq;
@@ -40,211 +39,10 @@ static struct workqueue_struct *mover_wq;
 enum mover_next {
 	NEXT_WAIT,	/* until something happens */
 	NEXT_NOW,	/* behind others */
-	NEXT_LATER,	/* soon: a lock or memory was not to be had */
+	NEXT_LATER,	/* soon: memory was not to be had */
+	NEXT_BUSY,	/* soon: another task has a socket, or is in the middle of a read */
 	NEXT_ROUND,	/* at once */
 };
-
-struct batch {
-	struct bio_vec bv[MOVER_PAGES];	/* each with a reference on its page */
-	unsigned int n;
-	u32 len;
-	bool ring;			/* the source's ring has it, and no page a reference */
-	bool oob;			/* its one byte is urgent */
-	bool foreign;			/* what follows has no pages of this kernel */
-};
-
-static void batch_free(struct batch *b)
-{
-	unsigned int i;
-
-	for (i = 0; i < b->n && !b->ring; i++)
-		put_page(b->bv[i].bv_page);
-	b->n = 0;
-	b->len = 0;
-}
-
-/* Takes a reference on @page, unless it has one for what lies before. */
-static void batch_add(struct batch *b, struct page *page, u32 off, u32 len)
-{
-	struct bio_vec *last = b->n ? &b->bv[b->n - 1] : NULL;
-
-	if (last && last->bv_page == page && last->bv_offset + last->bv_len == off) {
-		last->bv_len += len;
-		b->len += len;
-		return;
-	}
-	get_page(page);
-	bvec_set_page(&b->bv[b->n++], page, len, off);
-	b->len += len;
-}
-
-/* Room for at least one byte. Small copies share a page, and so may stay in the sink
- * without one each.
- */
-static bool frag_refill(struct sosplice *s)
-{
-	struct page_frag *f = &s->frag;
-	struct mem_cgroup *old;
-
-	if (f->page) {
-		if (page_ref_count(f->page) == 1)
-			f->offset = 0;	/* nobody else has any of it */
-		if (f->offset < PAGE_SIZE)
-			return true;
-		put_page(f->page);
-	}
-	old = set_active_memcg(s->memcg);
-	/* NORETRY: who has no room waits, rather than lose a process to a copy. */
-	f->page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
-	set_active_memcg(old);
-	f->offset = 0;
-	return f->page;
-}
-
-/* What is not in pages that may be shared. Returns how much of @len was taken. */
-static u32 batch_copy(struct sosplice *s, struct batch *b, const struct sk_buff *skb,
-		      u32 off, u32 len)
-{
-	struct page_frag *f = &s->frag;
-	u32 done = 0;
-
-	while (done < len && b->n < MOVER_PAGES && frag_refill(s)) {
-		const u32 part = min_t(u32, len - done, PAGE_SIZE - f->offset);
-
-		if (skb_copy_bits(skb, off + done, page_address(f->page) + f->offset, part))
-			break;
-		batch_add(b, f->page, f->offset, part);
-		f->offset += part;
-		done += part;
-		socksplice_stat_add(SOCKSPLICE_STAT_so_splice_copied_bytes, part);
-	}
-	return done;
-}
-
-/* Adds up to @len bytes of @skb from @off on. Returns how many. */
-static u32 batch_add_skb(struct sosplice *s, struct batch *b, const struct sk_buff *skb,
-			 u32 off, u32 len)
-{
-	const struct sk_buff *frag_skb;
-	u32 done = 0, start = skb_headlen(skb), part, got;
-	int i;
-
-	if (off < start) {
-		part = min(len, start - off);
-		got = batch_copy(s, b, skb, off, part);
-		done += got;
-		if (got < part || done == len)
-			return done;
-	}
-	for (i = 0; i < skb_shinfo(skb)->nr_frags; i++) {
-		const skb_frag_t *frag = &skb_shinfo(skb)->frags[i];
-		const u32 size = skb_frag_size(frag);
-
-		if (off + done < start + size) {
-			const u32 skip = off + done - start;
-			struct page *page = skb_frag_page(frag);
-
-			b->foreign = !page;
-			if (b->n == MOVER_PAGES || !page)
-				return done;
-			part = min(len - done, size - skip);
-			if (sendpage_ok(page)) {
-				batch_add(b, page, skb_frag_off(frag) + skip, part);
-				got = part;
-			} else {
-				got = batch_copy(s, b, skb, off + done, part);
-			}
-			done += got;
-			if (got < part || done == len)
-				return done;
-		}
-		start += size;
-	}
-	skb_walk_frags(skb, frag_skb) {
-		if (off + done < start + frag_skb->len) {
-			part = min(len - done, start + frag_skb->len - (off + done));
-			got = batch_add_skb(s, b, frag_skb, off + done - start, part);
-			done += got;
-			if (got < part || done == len)
-				return done;
-		}
-		start += frag_skb->len;
-	}
-	return done;
-}
-
-/*
- * Urgent data, similar to tcp_recvmsg_locked(): the stream is read up to the mark. The
- * byte there is passed over (recv(MSG_OOB) has it), or with SO_OOBINLINE sent on as
- * urgent. Returns how many of @len bytes from copied_seq on may go in one piece.
- */
-static u32 limit_urgent(struct sock *sk, struct batch *b, u32 len)
-{
-	struct tcp_sock *tp = tcp_sk(sk);
-	u32 off, at;
-
-	if (likely(!tp->urg_data))
-		return len;
-	off = tp->urg_seq - tp->copied_seq;
-	if (off)
-		return min(len, off);
-	if (sock_flag(sk, SOCK_URGINLINE)) {
-		b->oob = true;
-		return 1;
-	}
-	if (!tcp_recv_skb(sk, tp->copied_seq, &at))
-		return 0;
-	tcp_read_done(sk, 1);
-	return len;
-}
-
-/* Whether the source's ring is what stands next, else caps *@limit to what is before it. */
-static bool batch_fill_from_ring(struct sosplice *s, struct batch *b, u32 *limit)
-{
-	b->ring = socksplice_leg_cap(s->src, limit);
-	if (b->ring)
-		b->n = socksplice_leg_fill(s->src, b->bv, MOVER_PAGES, *limit, &b->len);
-	return b->ring;
-}
-
-/* Notes what stands next for the source's reader, at most @limit bytes. */
-static void batch_fill(struct sosplice *s, struct batch *b, u32 limit)
-{
-	struct sock *sk = s->src;
-	struct sk_buff *skb;
-	u32 seq, off, part, got;
-
-	b->n = 0;
-	b->len = 0;
-	b->oob = false;
-	b->foreign = false;
-	if (batch_fill_from_ring(s, b, &limit))
-		return;
-	limit = limit_urgent(sk, b, limit);
-	if (batch_fill_from_ring(s, b, &limit))
-		return;		/* it passed over the byte before the ring */
-	seq = tcp_sk(sk)->copied_seq;
-	skb = tcp_recv_skb(sk, seq, &off);
-	while (skb && limit && b->n < MOVER_PAGES) {
-		if (off < skb->len) {
-			if (!skb_frags_readable(skb)) {
-				b->foreign = true;
-				break;
-			}
-			part = min(limit, skb->len - off);
-			got = batch_add_skb(s, b, skb, off, part);
-			seq += got;
-			limit -= got;
-			if (got < part)
-				break;
-		}
-		if (TCP_SKB_CB(skb)->tcp_flags & TCPHDR_FIN ||
-		    skb_queue_is_last(&sk->sk_receive_queue, skb))
-			break;
-		skb = skb_queue_next(&sk->sk_receive_queue, skb);
-		off = seq - TCP_SKB_CB(skb)->seq;
-	}
-}
 
 /* Whether data stand in the queue or the ring, whatever becomes of them. */
 static bool has_data(struct sock *sk)
@@ -382,7 +180,7 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 		 * application: it neither keeps us from sending nor gets lost.
 		 */
 		if (own != end->err) {
-			*err = EPIPE;
+			*err = own;
 			return 0;
 		}
 		if (!sk_stream_memory_free(sk)) {
@@ -407,7 +205,7 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 			WRITE_ONCE(sk->sk_err, -ret);
 			sk_error_report(sk);
 		}
-		*err = EPIPE;
+		*err = -ret;
 	}
 	if (taken) {
 		/* It was reported when it came. */
@@ -509,7 +307,7 @@ static enum mover_next move(struct sosplice *s, u32 *left, int *why)
 	/* Before the batch, which takes time and may copy. */
 	if (sink_is_full(s))
 		return NEXT_WAIT;
-	batch_fill(s, &b, limit);
+	socksplice_batch_fill(s, &b, limit);
 	if (!b.len) {
 		if (b.foreign)
 			*why = 0;	/* a read says what is the matter */
@@ -518,7 +316,7 @@ static enum mover_next move(struct sosplice *s, u32 *left, int *why)
 	}
 	sent = sink_send(s, &b, &err, &hungry);
 	full = sent < b.len;
-	batch_free(&b);
+	socksplice_batch_free(&b);
 	settle(s, sent, b.ring);
 	*left -= min(*left, sent);
 
@@ -531,35 +329,114 @@ static enum mover_next move(struct sosplice *s, u32 *left, int *why)
 	return *left >= goal ? NEXT_ROUND : NEXT_NOW;
 }
 
+/* The source is locked: no reader is to take what it was to move, or to read on behind that. */
+static bool may_take(struct sosplice *s, bool first)
+{
+	struct sock *src = s->src;
+	const bool may = socksplice_leg_enter(src) &&
+			 !(first && has_data(src) && socksplice_sleeper_expel(src));
+
+	WRITE_ONCE(s->awaits_reader, !may);
+	return may;
+}
+
+/* The source is locked. The beginning of the splice is over, for setsockopt() to return:
+ * what was queued then has moved, or the sink does not take it now.
+ */
+static void note_settled(struct sosplice *s, enum mover_next next)
+{
+	if (next == NEXT_WAIT || next == NEXT_LATER || s->moved >= s->queued)
+		socksplice_sosplice_settle(s);
+}
+
+/* The source is locked. Something has gone wrong with a sink that lives on, an ICMP error
+ * for IP_RECVERR: sets *@why to it. False where the sink is busy.
+ */
+static bool note_sink_error(struct sosplice *s, int *why)
+{
+	struct sock *sk = s->dst;
+	int own;
+
+	if (likely(!READ_ONCE(sk->sk_err)) || sk == s->src)
+		return true;
+	if (!socksplice_soend_trylock(sk))
+		return false;
+	own = READ_ONCE(sk->sk_err);
+	if (own && sink_is_ours(s) && own != socksplice_soend_get(sk)->err)
+		*why = own;
+	release_sock(sk);
+	return true;
+}
+
+/* The source is locked, and has data. */
+static enum mover_next lock_sink_and_move(struct sosplice *s, u32 *left, int *why)
+{
+	enum mover_next next;
+
+	if (s->dst == s->src)
+		return move(s, left, why);
+	if (!socksplice_soend_trylock(s->dst))
+		return NEXT_BUSY;
+	next = move(s, left, why);
+	release_sock(s->dst);
+	return next;
+}
+
 /* The source is locked. */
 static enum mover_next mover_round(struct sosplice *s, u32 *left)
 {
 	enum mover_next next = NEXT_WAIT;
-	struct sock *src = s->src, *dst = s->dst;
+	struct sock *src = s->src;
 	int why = why_end(s);
 
-	if (why < 0 && !socksplice_leg_enter(src)) {
-		next = NEXT_LATER;
-	} else if (why < 0 && has_data(src)) {
-		if (*left == MOVER_BUDGET && socksplice_sleeper_expel(src)) {
-			next = NEXT_LATER;
-		} else if (dst == src) {
-			next = move(s, left, &why);
-		} else if (socksplice_soend_trylock(dst)) {
-			next = move(s, left, &why);
-			release_sock(dst);
-		} else {
-			next = NEXT_LATER;
-		}
-	} else if (why < 0 && (src->sk_shutdown & RCV_SHUTDOWN || sock_flag(src, SOCK_DONE))) {
+	if (why < 0 && !note_sink_error(s, &why))
+		next = NEXT_BUSY;
+	else if (why < 0 && !may_take(s, *left == MOVER_BUDGET))
+		next = NEXT_BUSY;
+	else if (why < 0 && has_data(src))
+		next = lock_sink_and_move(s, left, &why);
+	else if (why < 0 && (src->sk_shutdown & RCV_SHUTDOWN || sock_flag(src, SOCK_DONE)))
 		why = 0;
-	}
-	if (why < 0 && (next == NEXT_WAIT || next == NEXT_LATER) && idle_is_over(s))
+	if (why < 0 && next != NEXT_NOW && next != NEXT_ROUND && idle_is_over(s))
 		why = ETIMEDOUT;
-	if (why < 0)
+	if (why < 0) {
+		note_settled(s, next);
 		return next;
+	}
 	socksplice_sosplice_end(s, why);
 	return NEXT_WAIT;
+}
+
+/* The source is locked: a round, unless the splice has not begun or has ended. */
+static enum mover_next mover_round_if_runs(struct sosplice *s, u32 *left)
+{
+	const struct soend *end = socksplice_soend_get(s->src);
+
+	sock_owned_by_me(s->src);
+	if (!end || end->out != s || !test_bit(SOSPLICE_RUNNING, &s->flags))
+		return NEXT_WAIT;
+	return mover_round(s, left);
+}
+
+void socksplice_mover_begin(struct sosplice *s)
+{
+	u32 left = MOVER_BUDGET;
+	enum mover_next next;
+	bool again;
+
+	do {
+		lock_sock(s->src);
+		next = mover_round_if_runs(s, &left);
+		release_sock(s->src);
+		again = next == NEXT_ROUND;
+		if (next == NEXT_NOW && !test_bit(SOSPLICE_SETTLED, &s->flags)) {
+			left = MOVER_BUDGET;
+			again = !fatal_signal_pending(current);
+		}
+		cond_resched();
+	} while (again);
+	if (next != NEXT_WAIT)
+		socksplice_mover_queue(s);
 }
 
 /* Rounds until there is nothing to move, no room or no budget. */
@@ -567,16 +444,11 @@ static enum mover_next mover_rounds(struct sosplice *s)
 {
 	enum mover_next next;
 	u32 left = MOVER_BUDGET;
-	struct soend *end;
 
 	do {
 		if (!socksplice_soend_trylock(s->src))
-			return NEXT_LATER;
-		end = socksplice_soend_get(s->src);
-		if (end && end->out == s && test_bit(SOSPLICE_RUNNING, &s->flags))
-			next = mover_round(s, &left);
-		else
-			next = NEXT_WAIT;
+			return NEXT_BUSY;
+		next = mover_round_if_runs(s, &left);
 		release_sock(s->src);
 		cond_resched();
 	} while (next == NEXT_ROUND);
@@ -603,6 +475,8 @@ static bool leave_sink(struct sosplice *s)
 		WRITE_ONCE(end->in, NULL);
 		clear_bit(SOSPLICE_SINK_KNOWS, &s->flags);
 		socksplice_soend_update(sk, end);
+		if (test_bit(SOSPLICE_UNDONE, &s->flags) && !end->out)
+			socksplice_soend_detach(sk);
 	}
 	release_sock(sk);
 	if (ours)
@@ -624,26 +498,26 @@ static bool may_work_on(unsigned int cpu)
 	       housekeeping_test_cpu(cpu, HK_TYPE_WQ);
 }
 
-void socksplice_mover_queue_arrived(struct sosplice *s)
+static bool queue_on(unsigned int cpu, struct sosplice *s)
 {
-	const unsigned int cpu = READ_ONCE(s->dst->sk_incoming_cpu);
-	bool acked;
-
-	rcu_read_lock();
-	acked = !socksplice_chan_get_rcu(s->dst);	/* of a ring nobody acknowledges */
-	rcu_read_unlock();
-	refcount_inc(&s->ref);
-	if (!queue_work_on(acked && may_work_on(cpu) ? cpu : WORK_CPU_UNBOUND, mover_wq, &s->work))
-		refcount_dec(&s->ref);
+	if (!refcount_inc_not_zero(&s->ref))
+		return false;
+	if (!queue_work_on(cpu, mover_wq, &s->work))
+		socksplice_sosplice_put(s);
+	return true;
 }
 
 bool socksplice_mover_queue_rcu(struct sosplice *s)
 {
-	if (!refcount_inc_not_zero(&s->ref))
-		return false;
-	if (!queue_work(mover_wq, &s->work))
-		socksplice_sosplice_put(s);
-	return true;
+	return queue_on(WORK_CPU_UNBOUND, s);
+}
+
+bool socksplice_mover_queue_arrived(struct sosplice *s)
+{
+	const unsigned int cpu = READ_ONCE(s->dst->sk_incoming_cpu);
+	const bool acked = !socksplice_chan_get_rcu(s->dst);	/* of a ring nobody acknowledges */
+
+	return queue_on(acked && may_work_on(cpu) ? cpu : WORK_CPU_UNBOUND, s);
 }
 
 /* What this thread has run, in ns: not what it waited for the CPU while others had it. */
@@ -698,6 +572,7 @@ static void mover_work(struct work_struct *work)
 		socksplice_mover_queue(s);
 		break;
 	case NEXT_LATER:
+	case NEXT_BUSY:
 		tick_later(s, s->backoff);
 		backoff = min_t(unsigned int, 2 * s->backoff, MOVER_BACKOFF_MAX);
 		break;

@@ -4,7 +4,7 @@
  *
  * While it has a splice, four of its callbacks, sk_user_data, its struct proto and its
  * struct proto_ops are ours:
- *   - arriving data wakes the mover, not the reader; space, state and errors wake both;
+ *   - the callbacks wake the mover (callbacks.h);
  *   - sk_user_data says to others in the kernel (KCM, sunrpc) that the callbacks have an
  *     owner; none of its flag bits is set, so TCP and BPF take it for nothing of theirs;
  *   - a source's recvmsg and splice(2) wait for the splice to end, and its poll shows
@@ -29,6 +29,7 @@
 #include <net/tcp.h>
 #include <net/transp_v6.h>
 
+#include "callbacks.h"
 #include "compat/compat.h"
 #include "hook.h"
 #include "inflight.h"
@@ -55,14 +56,6 @@ static struct proto prots[2][ROLES][FAMILIES];	/* first: paired */
 /* PAIR's functions, which do for a socket that is not, or no longer, paired. */
 static const struct proto *paired_prot;
 
-/* What an ordinary TCP socket has; those functions are not exported. */
-static struct {
-	void (*data_ready)(struct sock *sk);
-	void (*state_change)(struct sock *sk);
-	void (*write_space)(struct sock *sk);
-	void (*error_report)(struct sock *sk);
-} plain;
-
 static struct order soends;
 static u64 soends_drop_until;		/* those up to this number are to be detached */
 static DEFINE_SPINLOCK(soends_lock);	/* the two above, soend->all */
@@ -73,61 +66,6 @@ static void queue_both(const struct soend *end)
 		socksplice_mover_queue(end->out);
 	if (end->in)
 		socksplice_mover_queue(end->in);
-}
-
-/* The callbacks but soend_error_report() run with the socket's spinlock held, or by its
- * owner.
- */
-
-static void soend_data_ready(struct sock *sk)
-{
-	struct soend *end = socksplice_soend_get(sk);
-
-	if (!end || !end->out) {
-		plain.data_ready(sk);
-		return;
-	}
-	socksplice_mover_queue_arrived(end->out);
-	if (unlikely(tcp_sk(sk)->urg_data))
-		plain.data_ready(sk);	/* EPOLLPRI */
-}
-
-static void soend_state_change(struct sock *sk)
-{
-	struct soend *end = socksplice_soend_get(sk);
-
-	plain.state_change(sk);
-	if (end)
-		queue_both(end);
-}
-
-static void soend_write_space(struct sock *sk)
-{
-	struct soend *end = socksplice_soend_get(sk);
-
-	plain.write_space(sk);
-	if (end && end->in && sk_stream_is_writeable(sk))
-		socksplice_mover_queue(end->in);
-}
-
-/* IP_RECVERR: sk_err without a change of state. Also for each message of the error queue,
- * and then without a lock: by its reader, and by who completes what was sent.
- */
-static void soend_error_report(struct sock *sk)
-{
-	struct sosplice *s;
-	struct soend *end;
-
-	plain.error_report(sk);
-	rcu_read_lock();
-	end = socksplice_soend_get_rcu(sk);
-	s = end ? READ_ONCE(end->out) : NULL;
-	if (s)
-		socksplice_mover_queue_rcu(s);
-	s = end ? READ_ONCE(end->in) : NULL;
-	if (s)
-		socksplice_mover_queue_rcu(s);
-	rcu_read_unlock();
 }
 
 /* The socket's spinlock is held; it is still owned. */
@@ -390,20 +328,13 @@ static bool is_plain(const struct sock *sk)
 {
 	const struct proto_ops *ops = sk->sk_socket->ops;
 
-	return !READ_ONCE(sk->sk_user_data) && sk->sk_data_ready == plain.data_ready &&
-	       sk->sk_state_change == plain.state_change &&
-	       sk->sk_write_space == plain.write_space &&
-	       sk->sk_error_report == plain.error_report &&
+	return !READ_ONCE(sk->sk_user_data) && socksplice_callbacks_are_plain(sk) &&
 	       ops && (ops == base_ops[V4] || ops == base_ops[V6]);
 }
 
 bool socksplice_soend_has_callbacks(const struct sock *sk, const struct soend *end)
 {
-	return end && READ_ONCE(sk->sk_user_data) == end &&
-	       READ_ONCE(sk->sk_data_ready) == soend_data_ready &&
-	       READ_ONCE(sk->sk_state_change) == soend_state_change &&
-	       READ_ONCE(sk->sk_write_space) == soend_write_space &&
-	       READ_ONCE(sk->sk_error_report) == soend_error_report;
+	return end && READ_ONCE(sk->sk_user_data) == end && socksplice_callbacks_are_ours(sk);
 }
 
 static enum role role_of(const struct soend *end)
@@ -452,10 +383,7 @@ static bool hook(struct sock *sk, struct soend *end)
 	plain_sk = is_plain(sk);
 	if (plain_sk) {
 		rcu_assign_sk_user_data(sk, end);
-		WRITE_ONCE(sk->sk_data_ready, soend_data_ready);
-		WRITE_ONCE(sk->sk_state_change, soend_state_change);
-		WRITE_ONCE(sk->sk_write_space, soend_write_space);
-		WRITE_ONCE(sk->sk_error_report, soend_error_report);
+		socksplice_callbacks_set(sk);
 	}
 	write_unlock_bh(&sk->sk_callback_lock);
 	if (!plain_sk)
@@ -473,14 +401,7 @@ static void unhook(struct sock *sk, struct soend *end)
 	end->hooked = false;
 	write_lock_bh(&sk->sk_callback_lock);
 	ours = socksplice_soend_has_callbacks(sk, end);
-	if (sk->sk_data_ready == soend_data_ready)
-		WRITE_ONCE(sk->sk_data_ready, plain.data_ready);
-	if (sk->sk_state_change == soend_state_change)
-		WRITE_ONCE(sk->sk_state_change, plain.state_change);
-	if (sk->sk_write_space == soend_write_space)
-		WRITE_ONCE(sk->sk_write_space, plain.write_space);
-	if (sk->sk_error_report == soend_error_report)
-		WRITE_ONCE(sk->sk_error_report, plain.error_report);
+	socksplice_callbacks_clear(sk);
 	if (READ_ONCE(sk->sk_user_data) == end)
 		rcu_assign_sk_user_data(sk, NULL);
 	write_unlock_bh(&sk->sk_callback_lock);
@@ -674,7 +595,7 @@ void socksplice_soend_wake(struct sock *sk)
 	wake_up_interruptible_all(sk_sleep(sk));
 	if (!skb_queue_empty(&sk->sk_receive_queue) || sk->sk_shutdown & RCV_SHUTDOWN ||
 	    socksplice_leg_unread(sk))
-		plain.data_ready(sk);	/* SIGIO */
+		socksplice_callbacks_plain_ready(sk);	/* SIGIO */
 }
 
 static const struct tcp_ulp_ops ulp_ops = {
@@ -825,10 +746,7 @@ int socksplice_soend_init(void)
 	err = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, &sock);
 	if (err)
 		return err;
-	plain.data_ready = sock->sk->sk_data_ready;
-	plain.state_change = sock->sk->sk_state_change;
-	plain.write_space = sock->sk->sk_write_space;
-	plain.error_report = sock->sk->sk_error_report;
+	socksplice_callbacks_learn(sock->sk);
 	err = make_ops(V4, sock->ops);
 	sock_release(sock);
 	/* IPv6 may be switched off; its ops are not exported everywhere. */

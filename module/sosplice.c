@@ -4,7 +4,8 @@
  *
  * Beginning. Both sockets are claimed, one after the other, and point to the splice;
  * nothing moves yet. Tasks that sleep in TCP's recvmsg of the source are sent out of
- * it. Then the mover is let loose.
+ * it. Then the caller moves what is queued, before it returns: what the application writes
+ * to the sink next comes behind that, and an error that ends the splice at once is there.
  *
  * Ending. socksplice_sosplice_end() frees the source: what is in its queue, which is what
  * the sink has not got, is the application's. The mover then takes the sink's pointer back
@@ -22,6 +23,7 @@
 #include <net/tcp.h>
 
 #include "enroll.h"
+#include "leg.h"
 #include "sosplice.h"
 #include "stats.h"
 #include "trace.h"
@@ -94,10 +96,18 @@ int socksplice_sosplices_walk(u64 *last, int (*fn)(struct sosplice *s, void *arg
 	return err;
 }
 
+void socksplice_sosplice_settle(struct sosplice *s)
+{
+	if (!test_bit(SOSPLICE_SETTLED, &s->flags) &&
+	    !test_and_set_bit(SOSPLICE_SETTLED, &s->flags))
+		complete_all(&s->settled);
+}
+
 /* Nobody finds it any more but its sink, and who splices into that finds it ended. */
 static void retire(struct sosplice *s)
 {
 	set_bit(SOSPLICE_ENDED, &s->flags);
+	socksplice_sosplice_settle(s);
 	all_out(s);
 	socksplice_loop_forget(s);
 	socksplice_mover_stop_tick(s);
@@ -193,14 +203,17 @@ static int unsplice(struct sock *sk)
 {
 	struct soend *end;
 	struct sosplice *s;
+	int err = 0;
 
 	lock_sock(sk);
 	end = socksplice_soend_get(sk);
 	s = end ? end->out : NULL;
 	if (s)
 		socksplice_sosplice_end(s, 0);
+	else
+		err = sk->sk_state == TCP_LISTEN ? -EOPNOTSUPP : -ENOTCONN;
 	release_sock(sk);
-	return s ? 0 : -ENOTCONN;
+	return err;
 }
 
 static bool may_splice(void)
@@ -242,7 +255,9 @@ static struct sosplice *sosplice_alloc(struct sock *src, struct sock *dst, s64 m
 	s->start = ktime_get_ns();
 	refcount_set(&s->ref, 1);
 	s->memcg = get_mem_cgroup_from_mm(current->mm);
-	INIT_HLIST_NODE(&s->loop_node);
+	INIT_HLIST_NODE(&s->loop_source);
+	INIT_HLIST_NODE(&s->loop_sink);
+	init_completion(&s->settled);
 	socksplice_mover_prepare(s);
 	return s;
 }
@@ -310,27 +325,32 @@ static int check_sink(struct sock *sk)
 	return err;
 }
 
-/* Ends a splice that has not begun, unless somebody else already has. @fresh: the source
- * got its end for it.
- */
-static void undo(struct sosplice *s, bool fresh)
+/* Whether it was in time to end a splice that has moved nothing. */
+static bool undo(struct sosplice *s, const bool fresh[2])
 {
+	struct sock *src = s->src;
 	struct soend *end;
+	bool undone;
 
-	lock_sock(s->src);
-	end = socksplice_soend_get(s->src);
-	if (end && end->out == s)
+	lock_sock(src);
+	end = socksplice_soend_get(src);
+	undone = end && end->out == s && !s->moved;
+	if (undone) {
+		/* The mover detaches the sink's: its lock may be somebody's for ever. */
+		if (fresh[1] || (fresh[0] && s->dst == src))
+			set_bit(SOSPLICE_UNDONE, &s->flags);
 		socksplice_sosplice_end(s, 0);
-	if (fresh && end && !end->out && !end->in)
-		socksplice_soend_detach(s->src);
-	release_sock(s->src);
-	socksplice_mover_queue(s);	/* it may have looked before the sink was taken */
+		if (fresh[0] && !end->in)
+			socksplice_soend_detach(src);
+	}
+	release_sock(src);
+	return undone;
 }
 
-/* Has those leave who read by TCP's own function, and starts the mover. It sees to those
+/* Has those leave who read by TCP's own function, and lets the mover move. It sees to those
  * that take longer, before it moves anything.
  */
-static int start(struct sosplice *s)
+static int let_run(struct sosplice *s)
 {
 	const unsigned long until = jiffies + START_WAIT;
 	struct sock *sk = s->src;
@@ -344,48 +364,89 @@ static int start(struct sosplice *s)
 			end = socksplice_soend_get(sk);
 			if (end && end->out == s)
 				WRITE_ONCE(end->moved, 0);
+			s->queued = tcp_sk(sk)->rcv_nxt - tcp_sk(sk)->copied_seq +
+				    socksplice_leg_unread(sk);
 			s->last = jiffies;	/* the idle time begins */
 			set_bit(SOSPLICE_RUNNING, &s->flags);
-			socksplice_mover_queue(s);
+			/* Before the mover looks at the ring: see socksplice_leg_wake(). */
+			smp_mb__after_atomic();
 		}
 		release_sock(sk);
 		if (go)
 			return 0;
 		if (signal_pending(current))
-			return -EINTR;
+			return -ERESTARTSYS;
 		schedule_timeout_interruptible(1);
 	}
 }
 
+/* Until the mover has moved what was queued when the splice began. A task may own the
+ * sink's lock for ever; a reader that was there before gets no more than its time.
+ */
+static int wait_settled(struct sosplice *s)
+{
+	long ret;
+
+	do
+		ret = wait_for_completion_interruptible_timeout(&s->settled, START_WAIT);
+	while (!ret && !READ_ONCE(s->awaits_reader));
+	return min(ret, 0L);
+}
+
+/* 0 once the splice has begun, whether or not it has ended by then. */
+static int start(struct sosplice *s, const bool fresh[2])
+{
+	int err = let_run(s);
+
+	if (!err) {
+		socksplice_mover_begin(s);
+		err = wait_settled(s);
+	}
+	if (!err || undo(s, fresh))
+		return err;
+	/* Too late to say that nothing was moved. */
+	wait_for_completion_killable(&s->settled);
+	return 0;
+}
+
+/* Takes one of the sockets by @take. *@fresh: it got its end for that. */
+static int take(struct sosplice *s, struct sock *sk, bool *fresh,
+		int (*take_it)(struct sosplice *s, struct soend **spare))
+{
+	struct soend *spare = kzalloc(sizeof(*spare), GFP_KERNEL_ACCOUNT);
+	int err;
+
+	if (!spare)
+		return -ENOMEM;
+	lock_sock(sk);
+	err = take_it(s, &spare);
+	*fresh = !spare;
+	if (err && *fresh)
+		socksplice_soend_detach(sk);
+	release_sock(sk);
+	kfree(spare);
+	return err;
+}
+
 static int splice(struct sock *src, struct sock *dst, s64 max, u64 idle_us)
 {
-	struct soend *spare[2];
+	bool fresh[2] = {};	/* source, sink */
 	struct sosplice *s;
 	int err;
 
 	s = sosplice_alloc(src, dst, max, idle_us);
 	if (!s)
 		return -ENOMEM;
-	spare[0] = kzalloc(sizeof(*spare[0]), GFP_KERNEL_ACCOUNT);
-	spare[1] = kzalloc(sizeof(*spare[1]), GFP_KERNEL_ACCOUNT);
-	err = spare[0] && spare[1] ? 0 : -ENOMEM;
-
+	err = take(s, src, &fresh[0], take_source);
 	if (!err) {
-		lock_sock(src);
-		err = take_source(s, &spare[0]);
-		release_sock(src);
+		err = take(s, dst, &fresh[1], take_sink);
+		if (err) {
+			fresh[1] = false;
+			undo(s, fresh);
+		} else {
+			err = start(s, fresh);
+		}
 	}
-	if (!err) {
-		lock_sock(dst);
-		err = take_sink(s, &spare[1]);
-		release_sock(dst);
-		if (!err)
-			err = start(s);
-		if (err)
-			undo(s, !spare[0]);
-	}
-	kfree(spare[0]);
-	kfree(spare[1]);
 	socksplice_sosplice_put(s);
 	return err;
 }

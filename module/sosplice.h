@@ -20,11 +20,13 @@
  *
  * Locks: that of a socket. Only the mover has two, the source's and the sink's, and it
  * waits for neither: it tries, and comes back when their owner has left
- * (proto.release_cb).
+ * (proto.release_cb). The caller of setsockopt() moves what was queued before: it waits
+ * for the source's lock, with none, and tries the sink's.
  */
 #ifndef SOCKSPLICE_SOSPLICE_H
 #define SOCKSPLICE_SOSPLICE_H
 
+#include <linux/completion.h>
 #include <linux/mm_types.h>
 #include <linux/refcount.h>
 #include <linux/types.h>
@@ -46,7 +48,9 @@ enum sosplice_flag {
 				 */
 	SOSPLICE_SOURCE_GONE,	/* its source was destroyed; holds soend->out's reference */
 	SOSPLICE_DROP,		/* the administrator wants it ended */
-	SOSPLICE_TRACED,	/* loop.c has looked; the mover only */
+	SOSPLICE_TRACED,	/* loop.c has looked; both sockets' locks */
+	SOSPLICE_SETTLED,	/* setsockopt() may return */
+	SOSPLICE_UNDONE,	/* it failed, and the sink got its end for it; before the end */
 };
 
 /* Both ends of a connection by their initial sequence numbers; see loop.c. */
@@ -72,6 +76,10 @@ struct sosplice {
 	u64 moved;			/* read without */
 	unsigned long last;		/* jiffies, of the last move */
 	struct page_frag frag;		/* one page for what has to be copied */
+	u64 queued;			/* bytes, when it began; constant while RUNNING */
+	bool awaits_reader;		/* another reader's turn comes first; read without */
+
+	struct completion settled;	/* completed with SOSPLICE_SETTLED */
 
 	unsigned int backoff;		/* jiffies, until it tries again; the mover only */
 
@@ -81,8 +89,8 @@ struct sosplice {
 	struct order_node all;		/* that live; sosplices_lock */
 
 	/* loop.c */
-	struct hlist_node loop_node;	/* loop_lock */
-	struct loop_ident src_id, dst_id;	/* the mover, before it is on the table */
+	struct hlist_node loop_source, loop_sink;	/* loop_lock */
+	struct loop_ident src_id, dst_id;	/* both sockets' locks, before it is on the table */
 
 	struct rcu_head rcu;
 };
@@ -91,8 +99,8 @@ struct soend {
 	enum slot_kind slot;		/* SLOT_SOEND; first, constant */
 
 	/* The socket's lock. */
-	struct sosplice *out;		/* whose source this is; the peer by RCU, see leg.h */
-	struct sosplice *in;		/* whose sink this is; may have ended */
+	struct sosplice *out;		/* whose source this is; callbacks and peer by RCU */
+	struct sosplice *in;		/* whose sink this is; may have ended; callbacks by RCU */
 	bool hooked;			/* the socket's functions are ours */
 	bool lowat_hidden;		/* a source's SO_RCVLOWAT is kept here instead */
 	int rcvlowat;
@@ -231,6 +239,9 @@ void socksplice_sosplice_abandon(struct soend *end);
 /* Has a sink, which is locked, forget a splice that has ended. */
 void socksplice_sosplice_tidy(struct sock *sk, struct soend *end);
 
+/* What the caller of setsockopt() waits for has come about. Any context. */
+void socksplice_sosplice_settle(struct sosplice *s);
+
 void socksplice_sosplice_put(struct sosplice *s);
 unsigned int socksplice_sosplices_live(void);
 
@@ -246,14 +257,20 @@ int socksplice_mover_init(void);
 void socksplice_mover_exit(void);
 void socksplice_mover_prepare(struct sosplice *s);
 
+/* The first rounds, by the caller of setsockopt(), who holds @s: until what was queued has
+ * moved or the sink takes no more. Where another task is in the way, the mover goes on, and
+ * says so by SOSPLICE_SETTLED.
+ */
+void socksplice_mover_begin(struct sosplice *s);
+
 /* Has the mover look at @s, which somebody holds. Any context. */
 void socksplice_mover_queue(struct sosplice *s);
 
-/* The same for data that have arrived by TCP: on the CPU that serves the sink. */
-void socksplice_mover_queue_arrived(struct sosplice *s);
-
 /* The same under RCU only: false if nobody holds it any more. */
 bool socksplice_mover_queue_rcu(struct sosplice *s);
+
+/* The same for data that have arrived by TCP: on the CPU that serves the sink. */
+bool socksplice_mover_queue_arrived(struct sosplice *s);
 
 void socksplice_mover_stop_tick(struct sosplice *s);
 

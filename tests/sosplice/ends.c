@@ -359,47 +359,71 @@ static void error_queue_storm(void)
 	stream_read(r.s, 0, 1000);
 }
 
-/* An error that comes without a change of state ends the splice, too, and is the
- * application's: with IP_RECVERR a router's word.
- */
-static void source_error(void)
-{
-	int raw = socket(AF_INET, SOCK_RAW, IPPROTO_ICMP), one = 1;
-	struct sockaddr_in local, peer;
-	socklen_t len = sizeof(local);
-	long start = ms();
-	struct relay r;
+/* A router's word to a socket, with IP_RECVERR, that its peer is out of reach. */
+struct word {
+	int fd;
+	struct sockaddr_in to;
 	struct {
 		struct icmphdr icmp;
 		struct iphdr ip;
 		uint16_t source, dest;
 		uint32_t seq;
-	} m = {
-		.icmp = { .type = ICMP_DEST_UNREACH, .code = ICMP_HOST_UNREACH },
-		.ip = { .version = 4, .ihl = 5, .protocol = IPPROTO_TCP, .ttl = 64,
-			.tot_len = htons(40) },
+	} m;
+};
+
+/* Before the socket is spliced. */
+static void word_for(struct word *w, int fd)
+{
+	struct sockaddr_in peer;
+	socklen_t len = sizeof(peer);
+	int one = 1;
+
+	*w = (struct word) {
+		.fd = fd,
+		.m.icmp = { .type = ICMP_DEST_UNREACH, .code = ICMP_HOST_UNREACH },
+		.m.ip = { .version = 4, .ihl = 5, .protocol = IPPROTO_TCP, .ttl = 64,
+			  .tot_len = htons(40) },
 	};
+	check(!getsockname(fd, (void *)&w->to, &len) && !getpeername(fd, (void *)&peer, &len),
+	      "%s", strerror(errno));
+	check(!setsockopt(fd, IPPROTO_IP, IP_RECVERR, &one, sizeof(one)), "%s", strerror(errno));
+	w->m.ip.saddr = w->to.sin_addr.s_addr;
+	w->m.ip.daddr = peer.sin_addr.s_addr;
+	w->m.source = w->to.sin_port;
+	w->m.dest = peer.sin_port;
+	w->m.seq = htonl(send_seq(fd));
+	w->m.icmp.checksum = checksum(&w->m, sizeof(w->m));
+}
+
+/* TCP ignores it while somebody has the socket's lock. */
+static void say(const struct word *w)
+{
+	int raw = socket(AF_INET, SOCK_RAW, IPPROTO_ICMP);
+	long start = ms();
+
+	while (!(poll_now(w->fd) & POLLERR)) {
+		check(ms() - start < 20000, "no error");
+		check(sendto(raw, &w->m, sizeof(w->m), 0, (void *)&w->to, sizeof(w->to)) ==
+		      sizeof(w->m), "%s", strerror(errno));
+		sleep_ms(10);
+	}
+	close(raw);
+}
+
+/* An error that comes without a change of state ends the splice, too, and is the
+ * application's.
+ */
+static void source_error(void)
+{
+	struct relay r;
+	struct word w;
+	long start;
 	char c;
 
 	relay_open(&r, AF_INET, AF_INET);
-	check(raw >= 0 && !getsockname(r.p, (void *)&local, &len) &&
-	      !getpeername(r.p, (void *)&peer, &len), "%s", strerror(errno));
-	check(!setsockopt(r.p, IPPROTO_IP, IP_RECVERR, &one, sizeof(one)), "%s", strerror(errno));
-	m.ip.saddr = local.sin_addr.s_addr;
-	m.ip.daddr = peer.sin_addr.s_addr;
-	m.source = local.sin_port;
-	m.dest = peer.sin_port;
-	m.seq = htonl(send_seq(r.p));
-	m.icmp.checksum = checksum(&m, sizeof(m));
-
+	word_for(&w, r.p);
 	splice_on(&r);
-	/* TCP ignores it while somebody has the socket's lock */
-	while (!(poll_now(r.p) & POLLERR)) {
-		check(ms() - start < 20000, "no error");
-		check(sendto(raw, &m, sizeof(m), 0, (void *)&local, len) == sizeof(m),
-		      "%s", strerror(errno));
-		sleep_ms(10);
-	}
+	say(&w);
 	start = ms();
 	while (recv(r.p, &c, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) {
 		check(ms() - start < 20000, "the splice goes on");
@@ -407,6 +431,28 @@ static void source_error(void)
 	}
 	check(errno == EHOSTUNREACH, "%s", strerror(errno));
 	check(socksplice_unsplice(r.p) && errno == ENOTCONN, "%s", strerror(errno));
+}
+
+/* Such an error of the sink's is the source's, too, and stays with the sink. */
+static void sink_error(void)
+{
+	struct relay r;
+	struct word w;
+
+	relay_open(&r, AF_INET, AF_INET);
+	word_for(&w, r.q);
+	splice_on(&r);
+	say(&w);
+	wait_error(r.p, EHOSTUNREACH);
+	check(so_error(r.q) == EHOSTUNREACH, "the sink has none");
+	is_free(&r, 0);
+
+	/* one that the sink had before is met in setsockopt(2) */
+	say(&w);
+	splice_on(&r);
+	check(so_error(r.p) == EHOSTUNREACH, "no error");
+	check(so_error(r.q) == EHOSTUNREACH, "the sink has none");
+	is_free(&r, 1000);
 }
 
 static void sink_shutdown(void)
@@ -605,6 +651,7 @@ const struct sock_case end_cases[] = {
 	{ "source-EOF-sends-no-FIN", source_eof },
 	{ "source-EOF-wakes-for-EPOLLRDHUP", eof_alone },
 	{ "source-error", source_error },
+	{ "sink-error-is-handed-on", sink_error },
 	{ "error-queue-storm", error_queue_storm },
 	{ "sink-connects-with-first-write", sink_connects_with_first_write },
 	{ "EPIPE-sink-cannot-connect", sink_cannot_connect },

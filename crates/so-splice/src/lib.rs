@@ -30,6 +30,12 @@
 //! A splice belongs to the source's socket in the kernel, not to a value of the program:
 //! it goes on when the descriptors that it was made with are dropped but others of the
 //! same sockets live, and ends by itself. So there is no guard here that would end one.
+//!
+//! For Linux only. A 32-bit program can splice, but not set [`Options`]: the kernel takes the
+//! struct of 64-bit programs.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("so-splice is for Linux only: SO_SPLICE comes from the kernel module socksplice");
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -51,7 +57,17 @@ struct Argument {
 }
 
 /// When a splice ends by itself, besides the end of the source's stream and errors.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let options = so_splice::Options::new()
+///     .with_max(1 << 20)
+///     .with_idle(Duration::from_secs(30));
+/// assert_eq!(options.max, Some(1 << 20));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// Bytes after which the source's `SO_ERROR` is `EFBIG`: 1 to `i64::MAX`. `None`: no
     /// limit.
@@ -62,6 +78,26 @@ pub struct Options {
 }
 
 impl Options {
+    /// No limits.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`max`](Self::max).
+    #[must_use]
+    pub fn with_max(mut self, bytes: u64) -> Self {
+        self.max = Some(bytes);
+        self
+    }
+
+    /// Sets [`idle`](Self::idle).
+    #[must_use]
+    pub fn with_idle(mut self, time: Duration) -> Self {
+        self.idle = Some(time);
+        self
+    }
+
     fn argument(&self, fd: c_int) -> io::Result<Argument> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let max = match self.max {
@@ -83,7 +119,7 @@ impl Options {
             sp_idle: libc::timeval {
                 tv_sec: libc::time_t::try_from(idle.as_secs())
                     .map_err(|_| invalid("an idle time that is too long"))?,
-                tv_usec: idle.subsec_micros().into(),
+                tv_usec: idle.subsec_micros() as libc::suseconds_t,
             },
         })
     }
@@ -95,9 +131,19 @@ impl Options {
 /// # Errors
 /// Those of so_splice(4), with both sockets as they were. [`is_unavailable`] tells those
 /// after which a program should copy. [`io::ErrorKind::InvalidInput`] also for `options` that are
-/// out of range.
+/// out of range, and [`io::ErrorKind::Unsupported`] for any but the default in a 32-bit program.
 pub fn splice(source: impl AsFd, sink: impl AsFd, options: Options) -> io::Result<()> {
     let argument = options.argument(sink.as_fd().as_raw_fd())?;
+    if cfg!(not(target_pointer_width = "64")) {
+        if options != Options::default() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        return set(
+            source,
+            ptr::from_ref(&argument.sp_fd).cast(),
+            mem::size_of::<c_int>(),
+        );
+    }
     set(
         source,
         ptr::from_ref(&argument).cast(),
@@ -165,7 +211,7 @@ pub fn is_unavailable(error: &io::Error) -> bool {
 }
 
 fn set(source: impl AsFd, value: *const c_void, len: usize) -> io::Result<()> {
-    // SAFETY: both callers pass a value that lives in their frame, and its size; the
+    // SAFETY: all callers pass a value that lives in their frame, and its size; the
     // kernel only reads it. The descriptor is borrowed, so open.
     let status = unsafe {
         libc::setsockopt(
@@ -188,6 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(target_pointer_width = "64")]
     fn the_argument_is_that_of_the_header() {
         assert_eq!(mem::size_of::<Argument>(), 32);
         assert_eq!(mem::offset_of!(Argument, sp_max), 8);
@@ -196,10 +243,9 @@ mod tests {
 
     #[test]
     fn limits_are_passed_on() {
-        let options = Options {
-            max: Some(5),
-            idle: Some(Duration::from_millis(2500)),
-        };
+        let options = Options::new()
+            .with_max(5)
+            .with_idle(Duration::from_millis(2500));
         let a = options.argument(7).unwrap();
         assert_eq!((a.sp_fd, a.sp_max), (7, 5));
         assert_eq!((a.sp_idle.tv_sec, a.sp_idle.tv_usec), (2, 500_000));
