@@ -444,6 +444,11 @@ static int splice(struct sock *src, struct sock *dst, s64 max, u64 idle_us)
 			fresh[1] = false;
 			undo(s, fresh);
 		} else {
+			/* If it ended before the sink was taken, the mover has been here in
+			 * vain: it would have looked for SOSPLICE_SINK_KNOWS.
+			 */
+			if (test_bit(SOSPLICE_ENDED, &s->flags))
+				socksplice_mover_queue(s);
 			err = start(s, fresh);
 		}
 	}
