@@ -49,7 +49,7 @@ static bool frag_refill(struct sosplice *s)
 		put_page(f->page);
 	}
 	old = set_active_memcg(s->memcg);
-	/* NORETRY: who has no room waits, rather than lose a process to a copy. */
+	/* NORETRY: without memory the splice waits. The OOM killer must not run for a copy. */
 	f->page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
 	set_active_memcg(old);
 	f->offset = 0;

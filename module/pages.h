@@ -3,17 +3,17 @@
  * The pages of rings: how they come, one by one as the sender first reaches them, and how
  * they go. The sender's memory cgroup is charged for them.
  *
- * Open, fill and grow are for the sender, who has the socket of the ring locked; they may
- * sleep for memory. After a failure nothing more is asked for in the next second.
+ * The sender calls open, fill and grow, with the socket of the ring locked. They may sleep for
+ * memory. After a failure they ask for nothing more in the next second.
  */
 #ifndef SOCKSPLICE_PAGES_H
 #define SOCKSPLICE_PAGES_H
 
 #include "chan.h"
 
-/* Charges @c itself, once, to the memory cgroup of the caller, who uses the socket and has it
- * locked: a softirq has allocated @c, mostly, for nobody. May sleep. Without memory the next
- * call tries again, but not before a second is over.
+/* Charges @c itself, once, to the memory cgroup of the calling task, which uses the socket and
+ * has it locked. In most cases a softirq allocated @c, so no cgroup was charged. May sleep. If
+ * that fails, a call after a second tries again.
  */
 void __socksplice_pages_charge(const struct sock *sk, struct socksplice_chan *c);
 static inline void socksplice_pages_charge(const struct sock *sk, struct socksplice_chan *c)

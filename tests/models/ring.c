@@ -184,7 +184,7 @@ static enum step producer(struct thread *t)
 		}
 		if (!cfg->take)
 			continue;
-		/* By whoever has the producer's lock: no page, all but one, or all. */
+		/* A holder of the producer's lock frees no page, all but one, or all. */
 		AT("socksplice_pages_release");
 		t->seen = choose(3);
 		if (!t->seen)

@@ -163,7 +163,7 @@ static int by_send(int fd)
 	return send(fd, "r", 1, MSG_NOSIGNAL) < 0 ? errno : 0;
 }
 
-/* What the last splice has left in SO_ERROR ends the next one, and is still to be had. */
+/* The error that the last splice left in SO_ERROR ends the next one, and can still be read. */
 static void pending_error(void)
 {
 	int (*const ways[])(int) = { by_read, by_send, so_error };

@@ -39,7 +39,7 @@ def serve(address):
             say("221 bye")
             return
         else:
-            say("200 so be it")
+            say("200 done")
 
 
 def fetch(address):

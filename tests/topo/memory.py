@@ -350,7 +350,7 @@ def stream(limit):
         link.ends_well()
         other.ends_well()
         ring, tcp, pages = [counter(name) - n for name, n in zip(names, before)]
-        print('remark: %d bytes by ring, %d by TCP for want of memory; %d pages taken back' %
+        print('remark: %d bytes by ring, %d by TCP as memory was short; %d pages taken back' %
               (ring, tcp, pages))
         check(ring > idle * BULK + chunks * chunk // 4, 'the ring is hardly used')
         check(pages > 0, 'no ring had to go: the test shows nothing')
