@@ -15,6 +15,7 @@
 
 #include "capture.h"
 #include "chan.h"
+#include "event.h"
 #include "stats.h"
 
 #define READ_WAIT	max(HZ / 50, 1)
@@ -279,14 +280,17 @@ static u32 sent_by(const struct socksplice_chan *c)
 	return ring ? READ_ONCE(c->seq) + ring : c->ident.iss + 1;
 }
 
-void __socksplice_capture_event(enum socksplice_event event, const char *reason,
-				const struct socksplice_chan *c)
+/* A record of what became of the pair of @c. */
+static void capture_event(enum socksplice_event event, const char *reason,
+			  const struct socksplice_chan *c)
 {
 	const struct socksplice_chan *peer = socksplice_chan_peer(c), *first;
 	struct socksplice_capture_record r;
 	struct capture_slot slot;
 	struct capture *cap;
 
+	if (!static_branch_unlikely(&socksplice_capture_key))
+		return;
 	if (!peer || test_bit(CHAN_SHADOW, &c->flags))
 		return;
 	first = first_of(c, peer);
@@ -534,8 +538,13 @@ static struct miscdevice device = {
 	.mode	= 0600,
 };
 
+static const struct verdict_sink sink = {
+	.event = capture_event,
+};
+
 int socksplice_capture_init(void)
 {
+	socksplice_verdict_register(&sink);
 	return misc_register(&device);
 }
 

@@ -41,8 +41,6 @@ void __socksplice_capture_begin(const struct sock *sk, struct socksplice_chan *c
 				struct capture_slot *slot);
 void __socksplice_capture_end(const struct socksplice_chan *c, u32 n,
 			      struct capture_slot *slot);
-void __socksplice_capture_event(enum socksplice_event event, const char *reason,
-				const struct socksplice_chan *c);
 
 /* Before @n bytes are published to the ring of @c, whose socket @sk is locked, and
  * after: @n is then how many of them stayed there. No sleep in between.
@@ -60,14 +58,6 @@ static inline void socksplice_capture_end(const struct socksplice_chan *c, u32 n
 {
 	if (unlikely(slot->capture))
 		__socksplice_capture_end(c, n, slot);
-}
-
-/* @event is what became of the pair of @c; see event.h, also for the context. */
-static inline void socksplice_capture_event(enum socksplice_event event, const char *reason,
-					    const struct socksplice_chan *c)
-{
-	if (static_branch_unlikely(&socksplice_capture_key))
-		__socksplice_capture_event(event, reason, c);
 }
 
 int socksplice_capture_init(void);

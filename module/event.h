@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Verdicts: what becomes of a connection that was considered, and why. Each is
- * counted, traced (trace.h) and told to who listens (`socksplice pair monitor`),
- * by the functions here and nowhere else.
- *
- * Where nobody listens or traces, an event costs its counter and two tests. What
- * is told is a snapshot, taken while others may send. It is sent by a work, since the
- * way to the listeners is as long as any user's namespace makes it; who joins the group
- * there hears nothing, but has events made.
+ * Verdicts: what becomes of a connection that was considered, and why. The functions
+ * here, and nothing else, count and trace (trace.h) each one and hand it to the sinks.
  */
 #ifndef SOCKSPLICE_EVENT_H
 #define SOCKSPLICE_EVENT_H
@@ -15,6 +9,7 @@
 #include <net/sock.h>
 
 #include "stats.h"
+#include "uapi/socksplice.h"
 
 struct socksplice_chan;
 
@@ -31,7 +26,17 @@ void socksplice_event_declined(enum socksplice_stat why, const struct sock *sk);
 void socksplice_event_chan(enum socksplice_stat what, const char *reason,
 			   const struct socksplice_chan *c);
 
-/* Nothing is told from now on, and all that was has been sent. May sleep. */
-void socksplice_event_stop(void);
+/* A part of the module that wants to hear of verdicts. Called in the context of the
+ * functions above: neither function sleeps.
+ */
+struct verdict_sink {
+	void (*event)(enum socksplice_event event, const char *reason,
+		      const struct socksplice_chan *c);
+	/* NULL: the sink does not care. @reason: the counter's name without "declined_". */
+	void (*declined)(const char *reason, const struct sock *sk);
+};
+
+/* Before anything can be paired. @sink is never freed. */
+void socksplice_verdict_register(const struct verdict_sink *sink);
 
 #endif /* SOCKSPLICE_EVENT_H */

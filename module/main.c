@@ -20,7 +20,6 @@
 #include "chan.h"
 #include "drop.h"
 #include "enroll.h"
-#include "event.h"
 #include "helper.h"
 #include "hook.h"
 #include "ident.h"
@@ -30,6 +29,7 @@
 #include "memory.h"
 #include "moment.h"
 #include "netlink.h"
+#include "notify.h"
 #include "policy.h"
 #include "probe.h"
 #include "proto.h"
@@ -158,6 +158,7 @@ static int __init socksplice_init(void)
 	err = socksplice_netlink_init();
 	if (err)
 		goto err_hook;
+	socksplice_notify_init();
 	err = socksplice_capture_init();
 	if (err)
 		goto err_netlink;
@@ -175,7 +176,7 @@ err_policy:
 err_capture:
 	socksplice_capture_exit();
 err_netlink:
-	socksplice_event_stop();
+	socksplice_notify_stop();
 	socksplice_netlink_exit();
 err_hook:
 	socksplice_hook_exit();
@@ -196,7 +197,7 @@ static void __exit socksplice_exit(void)
 	socksplice_sopt_exit();
 	socksplice_policy_exit();
 	socksplice_capture_exit();
-	socksplice_event_stop();
+	socksplice_notify_stop();
 	socksplice_netlink_exit();
 	socksplice_hook_exit();
 	socksplice_inflight_drain();
