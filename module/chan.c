@@ -23,16 +23,13 @@
 #include "compat/compat.h"
 #include "event.h"
 #include "ident.h"
-#include "idle.h"
 #include "inflight.h"
 #include "kick.h"
 #include "memory.h"
 #include "pages.h"
-#include "probe.h"
 #include "proto.h"
 #include "sosplice.h"
 #include "stats.h"
-#include "tap.h"
 
 static struct kmem_cache *chan_cache;
 
@@ -336,12 +333,6 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 	smp_store_release(&b->peer, a);
 	pairs_insert(first);
 	WRITE_ONCE(pairs_live, pairs_live + 1);
-	if (pairs_live == 1) {
-		socksplice_probe_start();
-		socksplice_idle_start();
-	}
-	if (test_bit(CHAN_YIELDS, &a->flags) || test_bit(CHAN_YIELDS, &b->flags))
-		socksplice_tap_start();
 	spin_unlock_bh(&pairs_lock);
 }
 

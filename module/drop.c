@@ -8,7 +8,6 @@
 #include "chan.h"
 #include "drop.h"
 #include "event.h"
-#include "ident.h"
 #include "kick.h"
 #include "rest.h"
 #include "stats.h"
@@ -182,7 +181,6 @@ void socksplice_drop_all(void)
 	static DEFINE_MUTEX(lock);
 	static struct pairs_batch all;	/* lock */
 
-	socksplice_ident_flush();
 	mutex_lock(&lock);
 	/* Not under pairs_lock: thousands may have to be told to a listener. */
 	socksplice_pairs_each(&all, is_not_dropped, mark_any);

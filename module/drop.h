@@ -31,8 +31,8 @@ void socksplice_drop_close(struct sock *sk, struct socksplice_chan *c);
 /* Begins to un-pair the pair with this id: 0, or -ENOENT. */
 int socksplice_drop_pair(u32 id);
 
-/* Begins to un-pair all that are paired now, and sends the enrolled sockets that
- * still wait for their peers back to TCP. New connections are not stopped.
+/* Begins to un-pair all that are paired now. New connections are not stopped, nor are
+ * enrolled sockets that still wait for their peers: see socksplice_ident_flush().
  */
 void socksplice_drop_all(void);
 

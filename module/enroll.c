@@ -16,7 +16,9 @@
 #include "helper.h"
 #include "hook.h"
 #include "ident.h"
+#include "idle.h"
 #include "memory.h"
+#include "probe.h"
 #include "proto.h"
 #include "stats.h"
 #include "tap.h"
@@ -120,6 +122,19 @@ static bool opts_valid(const struct socksplice_pair_opts *o)
 	       (!o->ring_max || socksplice_ring_size_valid(o->ring_max));
 }
 
+/* The works that look after live pairs. Each stops by itself when it finds no pair, so
+ * every new pair starts them. That costs nothing where they run already.
+ */
+static void start_upkeep(const struct socksplice_chan *c)
+{
+	const struct socksplice_chan *peer = socksplice_chan_peer(c);
+
+	socksplice_probe_start();
+	socksplice_idle_start();
+	if (test_bit(CHAN_YIELDS, &c->flags) || test_bit(CHAN_YIELDS, &peer->flags))
+		socksplice_tap_start();
+}
+
 int socksplice_enroll(struct sock *sk, bool active,
 		      const struct socksplice_pair_opts *opts)
 {
@@ -195,6 +210,7 @@ int socksplice_enroll(struct sock *sk, bool active,
 		socksplice_proto_settle(sk);	/* one that is not parked either */
 		return 0;
 	}
+	start_upkeep(c);
 	if (flags & BIT(CHAN_SHADOW))
 		socksplice_event_chan(SOCKSPLICE_STAT_shadow_matches, "shadow", c);
 	else

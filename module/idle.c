@@ -63,7 +63,7 @@ static void idle_work(struct work_struct *work)
 {
 	idle_limit = READ_ONCE(socksplice_ring_idle) * HZ;
 	socksplice_pairs_each(&batch, one_is_idle, give_both_back);
-	/* Who makes the first pair starts the work itself. */
+	/* The next new pair starts it again. */
 	if (socksplice_pairs_live())
 		schedule_delayed_work(&idle, IDLE_INTERVAL);
 }

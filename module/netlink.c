@@ -139,6 +139,7 @@ static int pair_drop(struct sk_buff *skb, struct genl_info *info)
 	int err;
 
 	if (!id) {
+		socksplice_ident_flush();
 		socksplice_drop_all();
 		return 0;
 	}

@@ -133,7 +133,7 @@ static void probe_work(struct work_struct *work)
 {
 	set_times();
 	socksplice_pairs_each(&batch, is_used, probe_both);
-	/* Who makes the first pair starts the work itself. */
+	/* The next new pair starts it again. */
 	if (socksplice_pairs_live())
 		schedule_delayed_work(&probe, interval);
 }
