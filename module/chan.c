@@ -22,9 +22,9 @@
 #include "chan.h"
 #include "compat/compat.h"
 #include "event.h"
-#include "ident.h"
 #include "inflight.h"
 #include "kick.h"
+#include "match.h"
 #include "memory.h"
 #include "pages.h"
 #include "proto.h"
@@ -120,7 +120,7 @@ static void chan_end(struct sock *sk, struct socksplice_chan *c)
 	smp_mb__before_atomic();	/* after the last append */
 	set_bit(CHAN_TX_CLOSED, &c->flags);
 	set_bit(CHAN_RX_CLOSED, &c->flags);
-	socksplice_ident_unpark(c);
+	socksplice_match_unpark(c);
 
 	peer = socksplice_chan_peer(c);
 	if (peer) {

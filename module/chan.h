@@ -24,7 +24,6 @@
 #ifndef SOCKSPLICE_CHAN_H
 #define SOCKSPLICE_CHAN_H
 
-#include <linux/in6.h>
 #include <linux/llist.h>
 #include <linux/mutex.h>
 #include <linux/rbtree.h>
@@ -33,6 +32,7 @@
 #include <net/inet_connection_sock.h>
 #include <net/sock.h>
 
+#include "ident.h"
 #include "ring.h"
 #include "uapi/socksplice.h"
 
@@ -73,23 +73,6 @@ enum chan_flag {
 			 * went to TCP's own functions, uncounted
 			 */
 	CHAN_RX_DOUBT,	/* a reader came, and another may be inside TCP's own functions */
-};
-
-/* What identifies one end, taken at the handshake and never recomputed. */
-struct ident {
-	struct hlist_node node;		/* bucket lock */
-	struct net *net;		/* compared, never followed */
-	struct in6_addr saddr;		/* v4 addresses are v4-mapped */
-	struct in6_addr daddr;
-	u32 iss;			/* own initial sequence number */
-	u32 irs;			/* the peer's, as received */
-	u32 txhash;			/* stamped on what this end sends */
-	u32 rxhash;			/* seen on what it received */
-	int bound_dev_if;
-	bool transparent;		/* its own address may be another machine's */
-	unsigned long expires;		/* jiffies; while parked */
-	u16 sport;			/* host order */
-	u16 dport;
 };
 
 /* Of the ring that an end sends into. */

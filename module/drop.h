@@ -32,7 +32,7 @@ void socksplice_drop_close(struct sock *sk, struct socksplice_chan *c);
 int socksplice_drop_pair(u32 id);
 
 /* Begins to un-pair all that are paired now. New connections are not stopped, nor are
- * enrolled sockets that still wait for their peers: see socksplice_ident_flush().
+ * enrolled sockets that still wait for their peers: see socksplice_match_flush().
  */
 void socksplice_drop_all(void);
 

@@ -17,6 +17,7 @@
 #include "hook.h"
 #include "ident.h"
 #include "idle.h"
+#include "match.h"
 #include "memory.h"
 #include "probe.h"
 #include "proto.h"
@@ -206,7 +207,7 @@ int socksplice_enroll(struct sock *sk, bool active,
 	if (!sk->sk_socket || socksplice_caller_connects_alone(sk))
 		set_bit(CHAN_RX_KNOWN, &c->flags);
 	socksplice_stat_inc(SOCKSPLICE_STAT_enrolled);
-	if (!socksplice_ident_match(c)) {
+	if (!socksplice_match(c)) {
 		socksplice_proto_settle(sk);	/* one that is not parked either */
 		return 0;
 	}

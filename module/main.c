@@ -22,10 +22,10 @@
 #include "enroll.h"
 #include "helper.h"
 #include "hook.h"
-#include "ident.h"
 #include "idle.h"
 #include "inflight.h"
 #include "kick.h"
+#include "match.h"
 #include "memory.h"
 #include "moment.h"
 #include "netlink.h"
@@ -146,7 +146,7 @@ static int __init socksplice_init(void)
 	err = socksplice_chan_init();
 	if (err)
 		return err;
-	err = socksplice_ident_init();
+	err = socksplice_match_init();
 	if (err)
 		goto err_chan;
 	err = socksplice_sosplice_init();
@@ -186,7 +186,7 @@ err_hook:
 	socksplice_drop_exit();
 	socksplice_sosplice_exit();
 err_ident:
-	socksplice_ident_exit();
+	socksplice_match_exit();
 err_chan:
 	socksplice_chan_exit();
 	return err;
@@ -209,7 +209,7 @@ static void __exit socksplice_exit(void)
 	socksplice_tap_exit();
 	socksplice_drop_exit();
 	socksplice_sosplice_exit();
-	socksplice_ident_exit();
+	socksplice_match_exit();
 	socksplice_chan_exit();
 }
 

@@ -13,6 +13,7 @@
 #include "hook.h"
 #include "ident.h"
 #include "literal.h"
+#include "match.h"
 #include "memory.h"
 #include "netlink.h"
 #include "policy.h"
@@ -139,7 +140,7 @@ static int pair_drop(struct sk_buff *skb, struct genl_info *info)
 	int err;
 
 	if (!id) {
-		socksplice_ident_flush();
+		socksplice_match_flush();
 		socksplice_drop_all();
 		return 0;
 	}
