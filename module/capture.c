@@ -20,39 +20,41 @@
 
 #define READ_WAIT	max(HZ / 50, 1)
 
-/* In a record's length, in the buffer only. */
-#define RECORD_BUSY	BIT(31)		/* its sender is not done with it */
-#define RECORD_VOID	BIT(30)		/* nothing came of it */
+/* Bits of a record's length, only while it is in the buffer. */
+#define RECORD_BUSY	BIT(31)		/* the sender is still copying into it */
+#define RECORD_VOID	BIT(30)		/* the sender published nothing: skip it */
 
 struct capture {
 	/* Constant. */
 	struct socksplice_capture_opts opts;
-	u32 id;				/* never 0, and never that of the one before */
+	u32 id;				/* never 0, and differs from the previous capture's */
 	u8 *buffer;			/* of opts.buffer bytes */
 
 	bool stopped;			/* written under captures_lock */
 
-	/* Who writes the buffer, in process context or a softirq. */
+	/* Fields of those that write to the buffer, in process context or a softirq. */
 	spinlock_t lock;
-	u32 head;			/* lock; release. Free-running, as tail */
+	u32 head;			/* written under lock, with release; free-running like tail */
 	struct socksplice_capture_stats stats;	/* lock */
 
-	/* Who reads it. */
+	/* Fields of the reader. */
 	struct mutex read_lock;
-	u32 tail;			/* read_lock; release */
+	u32 tail;			/* written under read_lock, with release */
 	wait_queue_head_t wait;
 };
 
 DEFINE_STATIC_KEY_FALSE(socksplice_capture_key);
 
 static DEFINE_MUTEX(captures_lock);
-/* What senders write to: RCU; written under captures_lock. Its file owns it. */
+/* The capture that senders write to, or NULL. RCU; written under captures_lock. The open file
+ * owns it.
+ */
 static struct capture __rcu *live;
 static u32 last_id;			/* captures_lock */
 
 static u32 used(const struct capture *cap)
 {
-	/* Only a measure: whoever touches the buffer loads its own. */
+	/* A snapshot. Code that touches the buffer loads both cursors itself. */
 	u32 tail = READ_ONCE(cap->tail);
 
 	return READ_ONCE(cap->head) - tail;
@@ -68,8 +70,8 @@ static u8 *at(const struct capture *cap, u32 pos)
 	return cap->buffer + (pos & (cap->opts.buffer - 1));
 }
 
-/* The word that says whether the rest of a record may be looked at: at a multiple of
- * eight, so never in two parts.
+/* The word that says whether the rest of the record may be read. It lies at a multiple of
+ * eight bytes, so it never wraps around the end of the buffer.
  */
 static u32 *length_at(const struct capture *cap, u32 pos)
 {
@@ -89,8 +91,9 @@ static void put(const struct capture *cap, u32 pos, const void *from, u32 n)
 	memcpy(at(cap, pos + first), from + first, n - first);
 }
 
-/* Makes room for @r and @kept bytes of data, and puts @r there but for its length. It
- * gets its time under the lock that gives it its place. False if there is no room.
+/* Makes room for @r and @kept bytes of data, and copies all of @r but its length there. The
+ * lock that gives the record its place also gives it its time, so times are in order. False if
+ * there is no room.
  */
 static bool reserve(struct capture *cap, struct socksplice_capture_record *r, u32 kept,
 		    struct capture_slot *slot)
@@ -101,14 +104,14 @@ static bool reserve(struct capture *cap, struct socksplice_capture_record *r, u3
 	slot->length = ALIGN(sizeof(*r) + kept, 8);
 	slot->kept = kept;
 	spin_lock_bh(&cap->lock);
-	/* What the reader has left may be written again: pairs with take(). */
+	/* Acquire: the reader is done with what lies before its tail. Pairs with take(). */
 	room = slot->length <= cap->opts.buffer - (cap->head - smp_load_acquire(&cap->tail));
 	if (room) {
 		r->time = ktime_get_real_ns();
 		r->dropped = cap->stats.dropped;
 		slot->pos = cap->head;
 		WRITE_ONCE(*length_at(cap, slot->pos), slot->length | RECORD_BUSY);
-		/* The word before the head that leads to it: pairs with take(). */
+		/* The length word before the head that makes it visible. Pairs with take(). */
 		smp_store_release(&cap->head, cap->head + slot->length);
 	} else {
 		cap->stats.dropped++;
@@ -122,7 +125,7 @@ static bool reserve(struct capture *cap, struct socksplice_capture_record *r, u3
 	return room;
 }
 
-/* All of the record is in place. */
+/* Marks the record as complete: all of it is in place. */
 static void commit(struct capture *cap, const struct capture_slot *slot, u32 flags)
 {
 	/* Pairs with next_record(). */
@@ -133,7 +136,7 @@ static void commit(struct capture *cap, const struct capture_slot *slot, u32 fla
 		socksplice_stat_inc(SOCKSPLICE_STAT_capture_records);
 }
 
-/* Which of the two is listed first: the active opener, where there is one. */
+/* The end that is listed first: the active opener, where there is one. */
 static const struct socksplice_chan *first_of(const struct socksplice_chan *c,
 					      const struct socksplice_chan *peer)
 {
@@ -153,7 +156,7 @@ static void end_fill(struct socksplice_capture_end *end, const struct socksplice
 	end->netns = c->netns_inum;
 }
 
-/* All but what is of this record alone. */
+/* Fills in the fields that every record of the pair shares. */
 static void record_fill(struct socksplice_capture_record *r, const struct socksplice_chan *c,
 			const struct socksplice_chan *peer)
 {
@@ -176,7 +179,7 @@ static bool port_is_wanted(const struct socksplice_capture_opts *o, u16 port)
 	return false;
 }
 
-/* Under RCU. The socket of @c may be gone: then it is of no cgroup. */
+/* Under RCU. If the socket of @c is gone, it belongs to no cgroup. */
 static bool cgroup_is_wanted(const struct socksplice_capture_opts *o,
 			     const struct socksplice_chan *c)
 {
@@ -238,12 +241,12 @@ void __socksplice_capture_begin(const struct sock *sk, struct socksplice_chan *c
 	r.size = n;
 	r.seq = c->seq;
 	r.ring = c->ring.head;
-	/* Both are ours to move, under the lock that we hold. */
+	/* The sender's socket lock protects both. */
 	r.ack = tcp_sk(sk)->copied_seq + READ_ONCE(peer->ring.tail);
 	if (!reserve(cap, &r, min(n, cap->opts.snaplen), slot))
 		goto none;
 	slot->capture = cap;
-	__release(RCU);		/* for sparse: end() has the lock */
+	__release(RCU);		/* for sparse: __socksplice_capture_end() unlocks */
 	return;
 none:
 	rcu_read_unlock();
@@ -256,7 +259,7 @@ void __socksplice_capture_end(const struct socksplice_chan *c, u32 n,
 	struct capture *cap = slot->capture;
 	u32 off = 0;
 
-	__acquire(RCU);		/* for sparse: begin() took the lock */
+	__acquire(RCU);		/* for sparse: __socksplice_capture_begin() locked */
 	while (off < kept) {
 		u32 seg;
 		void *p = ring_sent_seg(&c->ring, n - off, &seg);
@@ -265,14 +268,14 @@ void __socksplice_capture_end(const struct socksplice_chan *c, u32 n,
 		put(cap, pos + sizeof(struct socksplice_capture_record) + off, p, seg);
 		off += seg;
 	}
-	/* Fewer than were announced, if the reader went away. */
+	/* Fewer bytes than were announced stayed, if the reader went away. */
 	put(cap, pos + offsetof(struct socksplice_capture_record, kept), &kept, sizeof(kept));
 	put(cap, pos + offsetof(struct socksplice_capture_record, size), &n, sizeof(n));
 	commit(cap, slot, n ? 0 : RECORD_VOID);
 	rcu_read_unlock();
 }
 
-/* What @c had sent, for who does not hold its socket. */
+/* The sequence number behind what @c has sent. Its socket need not be locked. */
 static u32 sent_by(const struct socksplice_chan *c)
 {
 	const u32 ring = READ_ONCE(c->ring.head);
@@ -280,7 +283,7 @@ static u32 sent_by(const struct socksplice_chan *c)
 	return ring ? READ_ONCE(c->seq) + ring : c->ident.iss + 1;
 }
 
-/* A record of what became of the pair of @c. */
+/* Records what became of the pair of @c. */
 static void capture_event(enum socksplice_event event, const char *reason,
 			  const struct socksplice_chan *c)
 {
@@ -311,7 +314,7 @@ static void capture_event(enum socksplice_event event, const char *reason,
 	rcu_read_unlock();
 }
 
-/* The length of the record at @pos, 0 if it is not whole yet. */
+/* The length of the record at @pos, or 0 if its sender is still copying. */
 static u32 next_record(const struct capture *cap, u32 pos)
 {
 	u32 length = smp_load_acquire(length_at(cap, pos));	/* pairs with commit() */
@@ -327,7 +330,7 @@ static int get(const struct capture *cap, u32 pos, void __user *to, u32 n)
 	       copy_to_user(to + first, at(cap, pos + first), n - first) ? -EFAULT : 0;
 }
 
-/* Whole records, up to @count bytes of them. */
+/* Copies complete records to the reader, at most @count bytes. */
 static ssize_t take(struct capture *cap, char __user *to, size_t count)
 {
 	const u32 head = smp_load_acquire(&cap->head);	/* pairs with reserve() */
@@ -353,7 +356,7 @@ static ssize_t take(struct capture *cap, char __user *to, size_t count)
 			}
 		}
 	}
-	/* Our reads before others' writes: pairs with reserve(). */
+	/* Release: this reader's loads come before a sender's stores. Pairs with reserve(). */
 	smp_store_release(&cap->tail, pos);
 	if (done)
 		return done;
@@ -377,7 +380,7 @@ static ssize_t capture_read(struct file *file, char __user *to, size_t count, lo
 		ret = -ERESTARTSYS;
 	} else {
 		ret = take(cap, to, count);
-		/* Nobody writes any more, and has not since before the look. */
+		/* Stopped before the look, so no record has come since. */
 		if (ret == -EAGAIN && stopped)
 			ret = 0;
 	}
@@ -422,7 +425,7 @@ static struct capture *capture_alloc(const void __user *arg)
 		kfree(cap);
 		return ERR_PTR(-EINVAL);
 	}
-	/* Zeroed: a record may have room that its data do not need. */
+	/* Zeroed, because padding behind a record's data is copied to user space. */
 	cap->buffer = kvzalloc(cap->opts.buffer,
 			       GFP_KERNEL_ACCOUNT | __GFP_NOWARN | __GFP_RETRY_MAYFAIL);
 	if (!cap->buffer) {
@@ -449,15 +452,15 @@ static long start(struct file *file, const void __user *arg)
 	}
 	do {
 		cap->id = ++last_id;
-	} while (!cap->id);	/* what chans begin with */
-	smp_store_release(&file->private_data, cap);	/* pairs with the other calls */
+	} while (!cap->id);	/* 0 is the value that a new chan starts with */
+	smp_store_release(&file->private_data, cap);	/* pairs with the loads of the other calls */
 	rcu_assign_pointer(live, cap);
 	static_branch_enable(&socksplice_capture_key);
 	mutex_unlock(&captures_lock);
 	return 0;
 }
 
-/* On return nobody writes to @cap any more. */
+/* When it returns, no sender writes to @cap any more. */
 static void stop(struct capture *cap)
 {
 	mutex_lock(&captures_lock);
@@ -500,14 +503,14 @@ static long capture_ioctl(struct file *file, unsigned int cmd, unsigned long arg
 	}
 }
 
-/* What is captured is the payload of everybody's connections: as for a packet socket in
- * every namespace at once, by who administers this module.
+/* A capture shows the payload of everybody's connections, as packet sockets in every namespace
+ * would. So it takes the capabilities for that in the initial user namespace.
  */
 static int capture_open(struct inode *inode, struct file *file)
 {
 	if (!capable(CAP_NET_ADMIN) || !capable(CAP_NET_RAW))
 		return -EPERM;
-	file->private_data = NULL;	/* which has the device, for who asks for it */
+	file->private_data = NULL;	/* misc_open() had stored the device there */
 	return nonseekable_open(inode, file);
 }
 

@@ -11,14 +11,15 @@
 
 #define KICK_INTERVAL	2UL	/* jiffies */
 
-static LLIST_HEAD(pending);	/* chans with CHAN_KICKED, each held with its peer */
+static LLIST_HEAD(pending);	/* chans with CHAN_KICKED; each entry holds the chan and its peer */
 static unsigned long interval = KICK_INTERVAL;	/* written by kick_work() only */
 
 static void kick_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(kick, kick_work);
 
-/* Whether TCP may leave the reader asleep though there is enough. If its mark is one, that may
- * change before what is on its way has come.
+/* True if TCP may leave the reader asleep although ring and TCP together reach its mark. With
+ * bytes in the ring this counts even at a mark of one: SO_RCVLOWAT may still be raised before
+ * the data in flight arrive.
  */
 static bool is_at_stake(const struct socksplice_chan *c, const struct socksplice_chan *peer)
 {
@@ -39,8 +40,9 @@ u32 socksplice_kick_received(const struct sock *sk, bool *told)
 	const u32 seq = READ_ONCE(tcp_sk(sk)->rcv_nxt);
 	int mark;
 
-	/* What is unread gets less until more is received, and a lower mark has TCP look
-	 * again: so this held when the last of it came, too, or has been made good.
+	/* Between two arrivals the unread bytes only become fewer, and TCP looks again when
+	 * the mark is lowered. So if the test below holds now, it held when the last byte
+	 * arrived, or TCP has told the reader since.
 	 */
 	smp_rmb();
 	mark = READ_ONCE(sk->sk_rcvlowat);
@@ -49,7 +51,7 @@ u32 socksplice_kick_received(const struct sock *sk, bool *told)
 	return seq;
 }
 
-/* The same for the end @peer; false if its socket is gone. */
+/* The same for the socket of the end @peer; false if that is gone. */
 static bool look_at_tcp(const struct socksplice_chan *peer, u32 *seq, bool *told)
 {
 	const struct sock *psk;
@@ -62,7 +64,7 @@ static bool look_at_tcp(const struct socksplice_chan *peer, u32 *seq, bool *told
 	return psk;
 }
 
-/* What is not, the reader's TCP has received. */
+/* True if bytes that @c has sent by TCP may not have reached the reader's TCP yet. */
 static bool in_flight(const struct socksplice_chan *c)
 {
 	const struct sock *sk;
@@ -70,11 +72,11 @@ static bool in_flight(const struct socksplice_chan *c)
 
 	rcu_read_lock();
 	sk = rcu_dereference(c->sk);
-	/* A connection that was reset keeps its numbers. */
+	/* A reset leaves the sequence numbers as they were. */
 	flight = sk && READ_ONCE(sk->sk_state) != TCP_CLOSE &&
 		 READ_ONCE(tcp_sk(sk)->snd_una) != READ_ONCE(tcp_sk(sk)->write_seq);
 	rcu_read_unlock();
-	smp_rmb();	/* before the caller's look at rcv_nxt */
+	smp_rmb();	/* snd_una before the caller's look at rcv_nxt */
 	return flight;
 }
 
@@ -92,15 +94,15 @@ static void kick_work(struct work_struct *work)
 
 	llist_for_each_entry_safe(c, next, list, kick) {
 		struct socksplice_chan *peer = socksplice_chan_peer(c);
-		/* Before the bit is cleared: a poller that sets it next counts on the look
-		 * below for what came until its own.
+		/* Read before the bit is cleared. A poller that sets the bit next relies on the
+		 * look below for everything that arrived before its own look.
 		 */
 		const u32 known = READ_ONCE(c->kick_known);
 		bool again, others, told = false;
 		u32 seq = known;
 
-		/* The bit before the look: a sender that finds the bit set has
-		 * its bytes seen here, one that does not comes back itself.
+		/* Clear the bit before the look. A sender that still found the bit set
+		 * has its bytes seen here. A sender that did not queues the chan again.
 		 */
 		smp_mb__before_atomic();	/* @known, @next */
 		clear_bit(CHAN_KICKED, &c->flags);
@@ -108,7 +110,7 @@ static void kick_work(struct work_struct *work)
 		again = in_flight(c) && is_at_stake(c, peer);
 		look_at_tcp(peer, &seq, &told);
 		others = again && test_and_set_bit(CHAN_KICKED, &c->flags);
-		/* And what came between this look and that of who has just set it. */
+		/* Also for what arrived between this look and that of the task that set the bit. */
 		if (others)
 			look_at_tcp(peer, &seq, &told);
 		if (seq != known && !told)
@@ -124,10 +126,12 @@ static void kick_work(struct work_struct *work)
 	WRITE_ONCE(interval, socksplice_rest(began, KICK_INTERVAL));
 }
 
-/* After a full barrier since the caller has sent or appended anything. */
+/* Sets the bit; true if it was clear. The caller has passed a full barrier since it last sent
+ * or appended.
+ */
 static bool kick_begin(struct socksplice_chan *c)
 {
-	/* The bit is on a line that the other end reads for each message. */
+	/* Test first: the other end reads this cache line for each message. */
 	if (test_bit_acquire(CHAN_KICKED, &c->flags) || test_and_set_bit(CHAN_KICKED, &c->flags))
 		return false;
 	socksplice_chan_hold(c);
@@ -149,15 +153,15 @@ void socksplice_kick_sent(struct socksplice_chan *c, u32 before)
 	bool begun, told = true;
 	u32 seq = before;
 
-	smp_mb();	/* what was sent before the mark; pairs with that in _kick_poller() */
+	smp_mb();	/* the sent bytes before the look at the mark; pairs with _kick_poller() */
 	if (!is_at_stake(c, peer))
 		return;
 	begun = kick_begin(c);
-	/* After the bit: if a poller has set it, this is for what came until its look. */
+	/* Look after the bit: if a poller has set it, this covers what arrived before its look. */
 	look_at_tcp(peer, &seq, &told);
 	if (seq != before && !told)
 		socksplice_tx_wake_reader(peer);
-	/* What came before is the work's to tell of, if it is on its way. */
+	/* If the work is queued already, it tells of what arrived before. */
 	if (begun || seq != before)
 		WRITE_ONCE(c->kick_known, seq);
 	if (begun)
@@ -178,16 +182,16 @@ void socksplice_kick_poller(struct socksplice_chan *c)
 {
 	u32 seq;
 
-	/* The mark before the look; who sends later sees the mark. */
+	/* The mark before the look. A sender that sends later sees the mark. */
 	smp_mb();
 	if (!ring_len(&c->ring) || !in_flight(c))
 		return;
 	seq = socksplice_kick_before(socksplice_chan_peer(c));
 	if (!kick_begin(c))
 		return;
-	/* The caller looks for itself next. All others who wait were told of what came before
-	 * by who had the bit until now, or are: by the work, which finds this bit, or by a
-	 * sender that has yet to come to it.
+	/* The caller looks for itself next. Every other waiter is told of what arrived before
+	 * this: by the holder of the bit until now, by the work, which finds this bit, or by a
+	 * sender that has yet to reach the bit.
 	 */
 	WRITE_ONCE(c->kick_known, seq);
 	kick_later(c);
@@ -198,9 +202,9 @@ void socksplice_kick_marked(struct sock *sk)
 	struct socksplice_chan *c = socksplice_chan_get_rcu(sk), *peer;
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	smp_mb();	/* the mark before the look; pairs with is_below_mark() of who appends */
+	smp_mb();	/* the mark before the look; pairs with the sender's is_below_mark() */
 	peer = c ? socksplice_chan_peer(c) : NULL;
-	/* What tcp_data_ready() has told of it may tell again only where memory was short. */
+	/* TCP has told of these bytes if they reach the mark by themselves. */
 	if (!peer || !socksplice_rx_ring_unread(sk, c) || sock_flag(sk, SOCK_DONE) ||
 	    (int)(tp->rcv_nxt - tp->copied_seq) >= sk->sk_rcvlowat)
 		return;
@@ -219,6 +223,6 @@ void socksplice_kick_leave(struct socksplice_chan *c)
 void socksplice_kick_exit(void)
 {
 	synchronize_rcu();	/* pollers */
-	/* Detached sockets have nothing in flight, so it does not start again. */
+	/* Detached sockets count as having nothing in flight, so the work ends. */
 	flush_delayed_work(&kick);
 }

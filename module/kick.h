@@ -2,14 +2,16 @@
 /*
  * SO_RCVLOWAT across ring and TCP.
  *
- * When TCP receives data it wakes the reader only if what TCP holds reaches the
- * low-water mark (tcp_data_ready()); it does not know of bytes in the ring before
- * it, nor of bytes that a sleeping reader has taken from the ring already. So
- * who sends by TCP to a reader with such a mark, or with bytes in its ring, has the
- * reader look again: at once if some have arrived, and every few jiffies if more have,
- * until all have been acknowledged. The same for who appends to a ring behind such bytes,
- * and for who polls with a mark that was not there when they were sent. Nobody is woken
- * for what TCP has told of itself: it would be an edge more than TCP's.
+ * When data arrive, TCP wakes the reader only if TCP's own bytes reach the low-water mark
+ * (tcp_data_ready()). TCP does not know of bytes in the ring before them, nor of bytes that a
+ * sleeping reader has already taken from the ring. So in three cases the reader is made to
+ * look again, at once if data have arrived and every few jiffies while more do, until all are
+ * acknowledged:
+ *   - a sender sends by TCP, and the reader's mark is above one or its ring holds bytes;
+ *   - a sender appends to the ring behind bytes in flight by TCP;
+ *   - a reader polls with a mark that was not there when the bytes were sent.
+ * No reader is woken for bytes that TCP has told of itself, because that would be an edge more
+ * than on TCP.
  */
 #ifndef SOCKSPLICE_KICK_H
 #define SOCKSPLICE_KICK_H
@@ -19,38 +21,38 @@
 struct socksplice_chan;
 struct sock;
 
-/* How far the TCP of the end @peer has received; to be asked before its peer sends by TCP. */
+/* The rcv_nxt of the end @peer, which the sender notes before it sends by TCP. */
 u32 socksplice_kick_before(const struct socksplice_chan *peer);
 
-/* @c, which has a peer and is held, has sent by TCP; @before: see above. */
+/* @c, which has a peer and is held, has sent by TCP. @before: what _before() returned. */
 void socksplice_kick_sent(struct socksplice_chan *c, u32 before);
 
-/* @c, whose socket is locked, has appended to its ring behind what is in flight, and is about
- * to wake the reader.
+/* @c, whose socket is locked, has appended to its ring behind bytes in flight by TCP, and is
+ * about to wake the reader.
  */
 void socksplice_kick_appended(struct socksplice_chan *c);
 
-/* The reader of what @c sends is about to wait for its mark, in poll or asleep; call it
- * before it is known that there is less. Under RCU, or with a reference on @c.
+/* The reader of what @c sends is about to wait for its mark, in poll or asleep. To be called
+ * before the look that finds too few bytes. Under RCU, or with a reference on @c.
  */
 void socksplice_kick_poller(struct socksplice_chan *c);
 
-/* @sk's mark has been set; @sk is locked. Tells who waits, as TCP just has of its own bytes. Under
- * RCU.
+/* The mark of @sk, which is locked, has been set: wakes the waiters if ring and TCP together
+ * reach it. TCP has just done so for its own bytes. Under RCU.
  */
 void socksplice_kick_marked(struct sock *sk);
 
-/* @c, which has a peer and whose socket is locked, is about to be detached: what it sends
- * from now on is not known here. Its reader's un-pairing (drop.c) looks at it.
+/* @c, which has a peer and whose socket is locked, is about to be detached. What its socket
+ * sends from then on is not seen here; the un-pairing of its reader watches for it (drop.c).
  */
 void socksplice_kick_leave(struct socksplice_chan *c);
 
-/* How far @sk's TCP has received. @told: whether TCP has told of all that itself, having as
- * many as the mark, or the end of the stream. Under RCU.
+/* The rcv_nxt of @sk. @told: TCP itself has told of everything up to there, because its bytes
+ * reach the mark or the stream has ended. Under RCU.
  */
 u32 socksplice_kick_received(const struct sock *sk, bool *told);
 
-/* No socket is attached. */
+/* Ends the work. No socket is attached any more. May sleep. */
 void socksplice_kick_exit(void);
 
 #endif /* SOCKSPLICE_KICK_H */

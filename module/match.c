@@ -14,8 +14,8 @@
 #include "stats.h"
 
 #define IDENT_BITS	12
-#define CROWD		64	/* a bucket takes no more: both numbers may be somebody's choice */
-#define PARK_TIME	(2 * HZ)	/* a SYN-ACK retransmitted once still meets its ACK */
+#define CROWD		64	/* most ends that park in a bucket: an attacker may choose both numbers */
+#define PARK_TIME	(2 * HZ)	/* long enough for one retransmission of the SYN-ACK */
 
 struct bucket {
 	spinlock_t lock;	/* the list, and CHAN_PARKED of those on it */
@@ -26,12 +26,12 @@ static struct bucket *table;
 static u32 seed;
 static atomic_t parked = ATOMIC_INIT(0);
 
-/* Who left the table unlinked and has yet to be taken off its socket, by the node
- * that it had in the table; each holds its chan. expire_work() only.
+/* Ends that left the table without a peer and whose chan is still on its socket, by the node
+ * they had in the table. Each entry holds a reference on its chan. expire_work() only.
  */
 static HLIST_HEAD(left);
 
-static unsigned long flushed_at;	/* jiffies; what parked before has expired */
+static unsigned long flushed_at;	/* jiffies; ends that parked before this have expired */
 
 static void expire_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(expire, expire_work);
@@ -99,7 +99,7 @@ bool socksplice_match(struct socksplice_chan *c)
 			set_bit(CHAN_TRANSLATED, &c->flags);
 			set_bit(CHAN_TRANSLATED, &other->flags);
 		}
-		/* On the list, so not detached: its own reference holds. */
+		/* It is on the list, so it is attached and its own reference keeps it alive. */
 		socksplice_chan_link(c, other);
 		unpark_locked(other);
 		linked = true;
@@ -113,7 +113,7 @@ bool socksplice_match(struct socksplice_chan *c)
 			schedule_delayed_work(&expire, HZ);
 	}
 	spin_unlock_bh(&b->lock);
-	/* Neither linked nor parked: the caller takes it off its socket. */
+	/* It is neither linked nor parked, so the caller detaches it. */
 	if (!linked && n >= CROWD)
 		socksplice_event_chan(SOCKSPLICE_STAT_declined_crowd, "crowd", c);
 	return linked;
@@ -135,8 +135,8 @@ static bool has_expired(const struct ident *id)
 	       time_before_eq(id->expires, READ_ONCE(flushed_at) + PARK_TIME);
 }
 
-/* Takes off those whose socket nobody owns just now. An application that uses such
- * a socket does it too (socksplice_proto_settle), but not all use theirs.
+/* Detaches the ends whose socket no task owns right now. A call of the application on the
+ * socket would do so too (socksplice_proto_settle), but an idle application makes none.
  */
 static void settle_left(void)
 {
@@ -175,7 +175,7 @@ static void expire_work(struct work_struct *work)
 			if (!has_expired(&c->ident))
 				continue;
 			unpark_locked(c);
-			socksplice_chan_hold(c);	/* it has no peer */
+			socksplice_chan_hold(c);	/* no peer to hold */
 			hlist_add_head(&c->ident.node, &left);
 			socksplice_event_chan(SOCKSPLICE_STAT_park_expired,
 					      time_after_eq(jiffies, c->ident.expires) ?
@@ -184,7 +184,7 @@ static void expire_work(struct work_struct *work)
 		spin_unlock_bh(&b->lock);
 	}
 	settle_left();
-	/* Who parks when the count is zero schedules the work itself. */
+	/* The next end that parks starts the work again. */
 	if (!hlist_empty(&left))
 		schedule_delayed_work(&expire, HZ / 10);
 	else if (atomic_read(&parked))
@@ -212,7 +212,7 @@ int socksplice_match_init(void)
 	return 0;
 }
 
-/* No socket is attached, so nobody parks. */
+/* No socket is attached, so no end parks any more. */
 void socksplice_match_exit(void)
 {
 	cancel_delayed_work_sync(&expire);

@@ -2,28 +2,27 @@
 /*
  * Which two sockets are the two ends of one connection.
  *
- * Addresses and ports do not tell: NAT rewrites them, and two tenants may use
- * the same ones in two namespaces. What both ends of a connection do know, and
- * strangers do not, is
- *   - both initial sequence numbers: each end's own is the other's received;
- *   - the flow hash that each end stamps on its packets as they cross the
- *     local stack (sk_txhash; random, and not on the wire but for 20 of its 32 bits,
- *     the flow label, under IPv6) and that the receiver keeps (sk_rxhash). One from
- *     another machine cannot match.
- * Both ends have to let it be known: who makes packets with a hash of his choice, as
- * root of a namespace can by openvswitch, joins himself to others of his kind alone.
+ * Addresses and ports cannot tell: NAT rewrites them, and two tenants may use the same ones in
+ * two namespaces. Both ends of a connection know two things that strangers do not:
+ *   - both initial sequence numbers. Each end's own number is what the other end received.
+ *   - the flow hash that each end stamps on its packets as they cross the local stack
+ *     (sk_txhash) and that the receiver keeps (sk_rxhash). It is random. Under IPv6 20 of its
+ *     32 bits are on the wire, as the flow label; otherwise nothing of it is. A packet from
+ *     another machine cannot carry it.
+ * Root of a namespace can forge the hash of its own packets, by openvswitch. That does not
+ * join it to a stranger, because the hashes have to match in both directions.
  *
- * Joined are only ends whose sequence numbers mirror each other AND
- *   whose flow hashes do, in both directions, or
- *   which are in one network namespace, bound to no device (two VRFs may hold
- *   equal tuples) nor IP_TRANSPARENT (a proxy's two connections between others may
- *   mirror each other), with mirrored addresses and ports.
- * The first rule alone is not enough: initial sequence numbers of equal tuples
- * in two namespaces differ by a 64 ns clock only.
+ * Two ends are joined only if their sequence numbers mirror each other AND
+ *   - their flow hashes mirror each other in both directions, or
+ *   - both are in one network namespace, their addresses and ports mirror each other, neither
+ *     is bound to a device (two VRFs may hold equal tuples) and neither is IP_TRANSPARENT (the
+ *     two connections of a transparent proxy may mirror each other).
+ * Sequence numbers alone are not enough: for equal tuples in two namespaces they differ only
+ * by a clock of 64 ns.
  *
- * The first end to arrive parks in a table, keyed by the unordered pair of
- * sequence numbers; the second finds it there. What never finds its peer
- * leaves after PARK_TIME and is taken off its chan: plain TCP.
+ * The end that arrives first parks in a table, keyed by the unordered pair of sequence
+ * numbers. The second end finds it there. An end that finds no peer leaves the table after
+ * PARK_TIME, and its socket goes back to plain TCP.
  */
 #ifndef SOCKSPLICE_MATCH_H
 #define SOCKSPLICE_MATCH_H
@@ -35,15 +34,15 @@ struct socksplice_chan;
 int socksplice_match_init(void);
 void socksplice_match_exit(void);
 
-/* Looks for the peer of @c: true if it was there and the two are now linked, false if @c
- * is parked, or stays alone since too many are. Never sleeps, takes no socket's lock.
+/* Looks for the peer of @c. True if it was parked and the two are now linked. False if @c is
+ * now parked itself, or if the table has no room for it. Never sleeps, takes no socket lock.
  */
 bool socksplice_match(struct socksplice_chan *c);
 
-/* All that wait now leave at once, as after PARK_TIME. */
+/* Ends that are parked now leave at once, as after PARK_TIME. Any context. */
 void socksplice_match_flush(void);
 
-/* Takes @c out of the table if it is there. After this nobody links it. */
+/* Takes @c out of the table if it is there. Nothing links it after that. */
 void socksplice_match_unpark(struct socksplice_chan *c);
 
 #endif /* SOCKSPLICE_MATCH_H */

@@ -11,16 +11,16 @@
 
 struct moment_cpu {
 	raw_spinlock_t lock;		/* interrupts off; the fields below */
-	struct list_head sleepers;	/* who fell asleep on this CPU, until the timer wakes him */
-	bool running;			/* the timer is set, or is going to be */
+	struct list_head sleepers;	/* tasks that fell asleep on this CPU and that no timer has woken */
+	bool running;			/* the timer is set, or is about to be */
 	struct hrtimer timer;
 };
 
-/* On the sleeper's stack, which stays while it is on the list. */
+/* On the stack of the task that sleeps; valid while it is on the list. */
 struct moment_sleeper {
 	struct list_head node;
 	struct task_struct *task;
-	bool seen;		/* was here when the timer last ran out */
+	bool seen;		/* was asleep when the timer last ran out */
 };
 
 static DEFINE_PER_CPU(struct moment_cpu, moments);
@@ -56,7 +56,7 @@ void socksplice_moment_sleep(void)
 
 	if (hrtimer_resolution > SOCKSPLICE_MOMENT)
 		return;
-	m = raw_cpu_ptr(&moments);	/* any, if we are moved on */
+	m = raw_cpu_ptr(&moments);	/* of any CPU, should this task migrate */
 	raw_spin_lock_irqsave(&m->lock, irq);
 	list_add(&s.node, &m->sleepers);
 	if (!m->running) {

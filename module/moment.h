@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Sleeps of a moment, for who may not be kept but is faster if another runs first.
+ * Sleeps of a fraction of a millisecond, for a task that may not block but gets ahead faster
+ * if another task runs first.
  *
- * To set a timer for each and take it back costs as much as such a sleep gains, in a virtual
- * machine above all, whose host has to do it. So a CPU has one timer, which is set while
- * somebody sleeps there and just runs out, and then wakes who has slept since it did so last.
+ * A timer for each sleep would cost as much as the sleep gains: in a virtual machine the host
+ * has to set and cancel it. So each CPU has one timer, which nobody cancels. It runs while a
+ * task sleeps there, and wakes the tasks that were asleep when it last ran out.
  */
 #ifndef SOCKSPLICE_MOMENT_H
 #define SOCKSPLICE_MOMENT_H
 
 #include <linux/time64.h>
 
-/* The shortest such sleep; the longest is twice that. ns. */
+/* Nanoseconds. A sleep lasts between this and twice this. */
 #define SOCKSPLICE_MOMENT	(250 * NSEC_PER_USEC)
 
 void socksplice_moment_init(void);
 
-/* Nobody sleeps any more. */
+/* Stops the timers. No task sleeps here any more. May sleep. */
 void socksplice_moment_exit(void);
 
-/* As schedule(), but for a moment at most; at once, where the machine has no timer that is as
- * short. The caller has set the state of the task.
+/* As schedule(), for at most twice the time above. Where the machine has no timer of that
+ * resolution it returns at once. The caller has set the task's state.
  */
 void socksplice_moment_sleep(void);
 

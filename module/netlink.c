@@ -35,9 +35,8 @@ static const struct genl_multicast_group groups[] = {
 	},
 };
 
-/* Whether a request that needs no more than this may be answered: its socket was
- * opened by who had the right. GENL_ADMIN_PERM would ask whether the sender still
- * has it, too.
+/* True if the process that opened the requesting socket had CAP_NET_ADMIN then. Commands that
+ * only read ask for this. GENL_ADMIN_PERM would also ask for the sender's present capability.
  */
 static bool opener_is_admin(const struct sk_buff *request)
 {
@@ -46,8 +45,8 @@ static bool opener_is_admin(const struct sk_buff *request)
 	return file_ns_capable(sk->sk_socket->file, &init_user_ns, CAP_NET_ADMIN);
 }
 
-/* The answers to the other commands are about every namespace, and so is what they
- * change: root of a container that has no user namespace of its own gets none.
+/* The other commands read and change things of every namespace. So they are refused outside
+ * the initial network namespace, even to root of a container that shares its user namespace.
  */
 static int from_host(const struct net *net)
 {
@@ -160,7 +159,7 @@ static u64 gauge_so_splices_live(void)
 	return socksplice_sosplices_live();
 }
 
-/* Shown after the counters. */
+/* Values that `stats show` prints behind the counters. */
 static const struct {
 	const char *name;
 	u64 (*get)(void);
@@ -203,7 +202,7 @@ static int stats_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	return skb->len;
 }
 
-/* What tells ends from each other. */
+/* The addresses, ports and namespace that tell one end from another. */
 static int who_fill(struct sk_buff *skb, const struct ident *id, u16 af, u32 netns)
 {
 	const bool v4 = af == AF_INET;
@@ -220,10 +219,10 @@ static int who_fill(struct sk_buff *skb, const struct ident *id, u16 af, u32 net
 	return 0;
 }
 
-/* What only the socket knows; it is there. */
+/* What only the socket knows. Under RCU, which also keeps its struct socket. */
 static int sock_fill(struct sk_buff *skb, const struct sock *sk)
 {
-	const struct socket *sock = READ_ONCE(sk->sk_socket);	/* freed by RCU */
+	const struct socket *sock = READ_ONCE(sk->sk_socket);	/* RCU frees it */
 	u64 cgroup = 0;
 #ifdef CONFIG_SOCK_CGROUP_DATA
 	const struct cgroup *cgrp = sock_cgroup_ptr((void *)&sk->sk_cgrp_data);
@@ -258,7 +257,7 @@ int socksplice_netlink_put_sock(struct sk_buff *skb, const struct sock *sk,
 	return 0;
 }
 
-/* Chans are read without their sockets' locks: the counters are snapshots. */
+/* Reads the chan without its socket's lock, so the counters are snapshots. */
 int socksplice_netlink_put_end(struct sk_buff *skb, const struct socksplice_chan *c)
 {
 	struct nlattr *nest = nla_nest_start(skb, SOCKSPLICE_A_PAIR_END);
@@ -324,23 +323,23 @@ struct sk_buff *socksplice_netlink_event_begin(void **hdr)
 	return skb;
 }
 
-/* For do_one_broadcast(), which passes over whom this is true of. A socket of another network
- * namespace hears ours where it listens to all that its own has a number for
- * (NETLINK_LISTEN_ALL_NSID), and the namespaces share their users.
+/* do_one_broadcast() skips the listeners for which this returns true. Without it a socket of
+ * another network namespace could hear the events: NETLINK_LISTEN_ALL_NSID lets it listen to
+ * every namespace that its own has an id for, if the user namespaces allow that.
  */
 static int is_a_stranger(struct sock *listener, struct sk_buff *skb, void *data)
 {
 	return !net_eq(sock_net(listener), &init_net);
 }
 
-/* An overrun is the listener's: the sequence numbers show it to it. */
+/* A listener that is too slow sees from the sequence numbers that it lost events. */
 void socksplice_netlink_event_send(struct sk_buff *skb)
 {
 	genlmsg_multicast_netns_filtered(&family, &init_net, skb, 0, GROUP_EVENTS, GFP_KERNEL,
 					 is_a_stranger, NULL);
 }
 
-/* Of pairs or splices. */
+/* The state of one message of a dump of pairs or splices. */
 struct dump {
 	struct sk_buff *skb;
 	struct netlink_callback *cb;
@@ -382,7 +381,7 @@ static int splice_end_fill(struct sk_buff *skb, const struct sock *sk, int type)
 	return socksplice_netlink_put_sock(skb, sk, &id, type);
 }
 
-/* Without the sockets' locks: a snapshot. */
+/* Takes no socket lock, so the values are snapshots. */
 static int splice_fill(struct sosplice *s, void *arg)
 {
 	struct dump *d = arg;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How connections are enrolled: by BPF programs that call a kfunc, or, without
- * BPF, all of them (module parameter enroll_all).
+ * How connections are enrolled: BPF programs call a kfunc. Without BPF, the module parameter
+ * enroll_all enrolls every connection.
  *
- * The moment is the one at which a connection becomes ESTABLISHED. There both
- * sequence numbers and both flow hashes are known, no byte has been sent since,
- * and the caller owns the socket: on the active side in process context with
- * the socket owned by the connecting task, on the passive side in softirq.
+ * An end is enrolled when its connection becomes ESTABLISHED. At that point both initial
+ * sequence numbers and both flow hashes are known, the end has sent no byte yet, and the
+ * caller owns the socket. On the active side the connecting task owns it, in process context.
+ * On the passive side a softirq does.
  */
 #include <linux/bpf.h>
 #include <linux/btf.h>
@@ -86,8 +86,8 @@ BTF_KFUNCS_START(sockops_kfuncs)
 BTF_ID_FLAGS(func, bpf_sock_splice_pair, COMPAT_KF_TRUSTED_ARGS)
 BTF_KFUNCS_END(sockops_kfuncs)
 
-/* Elsewhere a program's sock need not be locked, nor be in the handshake. The
- * filters are asked about every kfunc of the program type, not only ours.
+/* At any other hook the program's socket may be unlocked, or past its handshake. The verifier
+ * asks the filter about every kfunc of the program type, also about those of others.
  */
 static int tracing_filter(const struct bpf_prog *prog, u32 kfunc_id)
 {
@@ -138,7 +138,9 @@ static void state_probe(void *data, const struct sock *sk, const int oldstate,
 	socksplice_enroll((struct sock *)sk, oldstate == TCP_SYN_SENT, NULL);
 }
 
-/* Stays registered until the module goes: switching patches no kernel code. */
+/* The probe stays registered until the module is unloaded, because registering it patches
+ * kernel code.
+ */
 static int state_probe_register(void)
 {
 	int err;
@@ -197,7 +199,7 @@ bool socksplice_policy_enrolls_all(void)
 	return READ_ONCE(enroll_all);
 }
 
-/* Registering kfuncs succeeds without module BTF, and nobody can call them. */
+/* Without module BTF the kfuncs register all the same, but no program can call them. */
 static bool module_btf_loaded(void)
 {
 	struct path path;

@@ -53,10 +53,12 @@
 #include "stats.h"
 #include "trace.h"
 
-/* How often a reader looks again at bytes that TCP has and no program took. */
+/* How often a reader looks again at bytes in TCP's queue that no program has taken. */
 #define PSOCK_RETRY	(HZ / 20)
 
-/* Off until somebody asks for it. Written under psock_switch; read with READ_ONCE. */
+/* The administrator has switched the feature on. Written under psock_switch; read with
+ * READ_ONCE.
+ */
 static bool psock_on;
 static DEFINE_MUTEX(psock_switch);
 
@@ -65,8 +67,8 @@ static bool psock_zerocopy = true;
 module_param_named(splice_zerocopy, psock_zerocopy, bool, 0644);
 MODULE_PARM_DESC(splice_zerocopy, "splice(2) on sockmap sockets passes pages by reference where it can (default on)");
 
-/* Sleepers, woken when the feature is switched off. Taken by nobody who does
- * not sleep.
+/* The tasks that sleep here, which switching off wakes. Calls that do not sleep never take
+ * this queue's lock.
  */
 static DECLARE_WAIT_QUEUE_HEAD(psock_off_wait);
 
@@ -75,7 +77,7 @@ struct psock_sleeper {
 	struct wait_queue_entry off;	/* on psock_off_wait */
 };
 
-/* One splice(2) call. On the stack of the caller, who alone uses it. */
+/* One splice(2) call, on the stack of the calling task, which alone uses it. */
 struct psock_read {
 	struct sock *sk;
 	struct sk_psock *psock;
@@ -148,8 +150,9 @@ bool socksplice_psock_wants(struct sock *sk)
 	return READ_ONCE(psock_on) && sk_psock(sk);
 }
 
-/* A program that nobody calls any more is none: where the map's was detached before the
- * socket left it, the psock keeps the program, and TCP's callback is back.
+/* True if a verdict program still takes what TCP receives. A psock may keep a program that is
+ * not called any more: if the program was detached from the map before the socket left it,
+ * TCP's own callback is back.
  */
 static bool psock_has_verdict(const struct sk_psock *psock)
 {
@@ -157,7 +160,7 @@ static bool psock_has_verdict(const struct sk_psock *psock)
 	       READ_ONCE(psock->saved_data_ready);
 }
 
-/* After its first error a parser is asked no more: what TCP has then stays there. */
+/* The kernel stops calling a parser after its first error. TCP's bytes then stay in its queue. */
 static bool psock_parser_gave_up(const struct sk_psock *psock)
 {
 #if IS_ENABLED(CONFIG_BPF_STREAM_PARSER)
@@ -167,13 +170,12 @@ static bool psock_parser_gave_up(const struct sk_psock *psock)
 #endif
 }
 
-/* The part of tcp_recvmsg() that follows the copying, for @n bytes that TCP
- * received and that are in no queue of its any more: advance copied_seq, tune
- * the receive buffer, acknowledge. The functions for it are not exported, and
- * tcp_read_done() does them for bytes in the receive queue only. So it gets to
- * see a buffer without data there, one byte longer than what is read: that
- * byte keeps it from freeing the buffer. Only the holder of the socket lock
- * follows pointers of this queue.
+/* Does what tcp_recvmsg() does behind its copying, for @n bytes that TCP has received and that
+ * have left its queue: advance copied_seq, tune the receive buffer, acknowledge. The kernel
+ * does not export the functions for that, and tcp_read_done() acts on bytes in the receive
+ * queue only. So it is shown a buffer without data that is one byte longer than what was read.
+ * The extra byte keeps it from freeing the buffer. Only the holder of the socket lock follows
+ * the pointers of this queue.
  */
 static void psock_tcp_read(struct sock *sk, u32 n)
 {
@@ -187,9 +189,9 @@ static void psock_tcp_read(struct sock *sk, u32 n)
 	__skb_unlink(&skb, &sk->sk_receive_queue);
 }
 
-/* Tells the peer of the space that redirected bytes gave back, by the rule of
- * __tcp_cleanup_rbuf(): when the window can at least double, and there is so
- * much space that __tcp_select_window() will not still say zero.
+/* Sends a window update for the space that redirected bytes gave back, by the rule of
+ * __tcp_cleanup_rbuf(): only if the window can at least double, and if there is enough space
+ * that __tcp_select_window() does not still answer zero.
  */
 static void psock_tcp_window(struct sock *sk)
 {
@@ -205,7 +207,9 @@ static void psock_tcp_window(struct sock *sk)
 	space = tcp_space(sk);
 	if (space <= 0 || (u32)space < 2 * window || space < tcp_full_space(sk) / 2)
 		return;
-	/* As tcp_mstamp_refresh(), which is not exported: the peer measures by it. */
+	/* Does what tcp_mstamp_refresh() does, which is not exported. The peer measures round
+	 * trips by this time stamp.
+	 */
 	tp->tcp_clock_cache = tcp_clock_ns();
 	tp->tcp_mstamp = div_u64(tp->tcp_clock_cache, NSEC_PER_USEC);
 	__tcp_send_ack(sk, tp->rcv_nxt, 0);
@@ -215,14 +219,14 @@ static void psock_tell_tcp(struct psock_read *rd)
 {
 	const struct tcp_sock *tp = tcp_sk(rd->sk);
 	const struct sk_buff *skb = skb_peek(&rd->sk->sk_receive_queue);
-	/* A parser may stand in the middle of the first one, where it met an error. */
+	/* A parser that met an error may have stopped in the middle of the first buffer. */
 	const u32 taken = skb ? compat_psock_parsed(rd->psock, TCP_SKB_CB(skb)->seq,
 						    TCP_SKB_CB(skb)->end_seq) : tp->rcv_nxt;
 	s32 unread = taken - tp->copied_seq;
-	/* With a parser the kernel sets copied_seq by the last batch of records
-	 * alone (tcp_bpf_strp_read_sock()), so those left from earlier batches
-	 * count as read already. Beyond what no program has taken yet TCP would
-	 * step over bytes that are still to be read.
+	/* With a parser the kernel sets copied_seq by the last batch of records alone
+	 * (tcp_bpf_strp_read_sock()). Records left from earlier batches then count as
+	 * read already. copied_seq must not pass the first byte that no program has
+	 * taken, or TCP would skip bytes that are still to be read.
 	 */
 	u32 own = min_t(u32, rd->own, max(unread, 0));
 
@@ -234,9 +238,9 @@ static void psock_tell_tcp(struct psock_read *rd)
 	rd->redirected = 0;
 }
 
-/* Whether @addr lies in a linear part of @skb that may not be given away.
- * Compare skb_head_is_locked(): memory of kmalloc(), or shared with a clone
- * that may write to it once it is alone.
+/* True if @addr lies in a linear part of @skb that must not be shared with a pipe. Follows
+ * skb_head_is_locked(): the memory came from kmalloc(), or a clone shares it and may write to
+ * it once it is the only user.
  */
 static bool psock_in_locked_head(const struct sk_buff *skb, const void *addr)
 {
@@ -248,7 +252,7 @@ static bool psock_in_locked_head(const struct sk_buff *skb, const void *addr)
 		if (addr >= (void *)frag->head && addr < (void *)skb_end_pointer(frag))
 			return skb_head_is_locked(frag);
 		if (skb_has_frag_list(frag))
-			return true;	/* deeper than we look */
+			return true;	/* nested deeper than this search goes */
 	}
 	return false;
 }
@@ -263,7 +267,7 @@ static bool psock_may_share(const struct sk_msg *msg, struct scatterlist *sge)
 	return !msg->skb || !addr || !psock_in_locked_head(msg->skb, addr + sge->offset);
 }
 
-/* The pipe's newest buffer, if these bytes can be appended to it. */
+/* The pipe's newest buffer, if these bytes can be appended to it; else NULL. */
 static struct pipe_buffer *psock_pipe_tail(struct psock_read *rd, struct page *page, u32 off)
 {
 	struct pipe_buffer *buf;
@@ -274,8 +278,8 @@ static struct pipe_buffer *psock_pipe_tail(struct psock_read *rd, struct page *p
 	return buf->page == page && buf->offset + buf->len == off ? buf : NULL;
 }
 
-/* Gives @len bytes of @page to the pipe, which takes a reference of its own.
- * Returns 0, -EAGAIN (the pipe is full) or -EPIPE (it has no reader).
+/* Adds @len bytes of @page to the pipe, which takes its own reference on the page. Returns 0,
+ * -EAGAIN (the pipe is full) or -EPIPE (the pipe has no reader).
  */
 static int psock_pipe_add(struct psock_read *rd, struct page *page, u32 off, u32 len)
 {
@@ -300,8 +304,8 @@ static int psock_pipe_add(struct psock_read *rd, struct page *page, u32 off, u32
 	return 0;
 }
 
-/* Copies up to @len bytes to the task's page fragment, then as psock_pipe_add().
- * Returns how many.
+/* Copies up to @len bytes to the task's page fragment and adds them to the pipe as
+ * psock_pipe_add() does. Returns the number of bytes, or its error.
  */
 static int psock_pipe_copy(struct psock_read *rd, struct scatterlist *sge, u32 len)
 {
@@ -333,8 +337,8 @@ static int psock_pipe_copy(struct psock_read *rd, struct scatterlist *sge, u32 l
 	return len;
 }
 
-/* Moves what it can of one piece of a message and takes it off the message.
- * Compare the accounting in __sk_msg_recvmsg().
+/* Moves as much of one piece of a message as the pipe takes, and removes it from the message.
+ * The accounting follows __sk_msg_recvmsg().
  */
 static int psock_move_piece(struct psock_read *rd, struct sk_msg *msg, struct scatterlist *sge)
 {
@@ -372,10 +376,10 @@ static int psock_move_piece(struct psock_read *rd, struct sk_msg *msg, struct sc
 	return n;
 }
 
-/* An empty message that is the FIN. It stays where it is, as for read(2): every
- * later call finds the end of file again (where read(2) says EFAULT, if another
- * connection's FIN was redirected to a socket that has no verdict program). The
- * FIN's sequence number is counted once, and only for this connection's own.
+/* Handles the FIN, which is a message without data. As for read(2) the message stays in the
+ * queue, so every later call finds the end of file again. (For a FIN that was redirected from
+ * another connection to a socket without a verdict program, read(2) returns EFAULT.) The FIN's
+ * sequence number counts once, and only if it is this connection's own.
  */
 static bool psock_at_fin(struct psock_read *rd, const struct sk_msg *msg)
 {
@@ -388,8 +392,8 @@ static bool psock_at_fin(struct psock_read *rd, const struct sk_msg *msg)
 	return true;
 }
 
-/* Moves messages from the ingress queue. Returns the bytes moved, or a negative
- * error if there are none for it.
+/* Moves messages from the ingress queue. Returns the number of bytes moved, or, if it moved
+ * none, an error.
  */
 static ssize_t psock_move_ingress(struct psock_read *rd)
 {
@@ -414,19 +418,20 @@ static ssize_t psock_move_ingress(struct psock_read *rd)
 					goto out;
 				if (sge->length)
 					continue;
-				/* The message's reference on the page; with an
-				 * skb it is the skb's, which goes with the
-				 * message. A piece that came here empty is what
-				 * a program left of one, and has none.
+				/* Drops the message's reference on the page.
+				 * With an skb, the reference is the skb's and
+				 * goes with the message. A piece that arrived
+				 * empty, since a program cut it, has none.
 				 */
 				if (!msg->skb)
 					put_page(sg_page(sge));
 			}
 			sk_msg_iter_var_next(i);
 			msg->sg.start = i;
-			/* An skb's pieces end at the mark that skb_to_sgvec()
-			 * set, perhaps where the array does; without an skb
-			 * the array is a ring, and the mark at its end no mark.
+			/* With an skb the pieces end at the mark that
+			 * skb_to_sgvec() set, perhaps at the array's end.
+			 * Without an skb the array is a ring, in which the
+			 * mark at its end means nothing.
 			 */
 			last = i == msg->sg.end || (msg->skb && sg_is_last(sge));
 		}
@@ -452,7 +457,7 @@ static int psock_tcp_actor(read_descriptor_t *desc, struct sk_buff *skb,
 	return n;
 }
 
-/* Moves what TCP has, as tcp_splice_read() does. */
+/* Moves the bytes in TCP's queue, as tcp_splice_read() does. */
 static ssize_t psock_move_tcp(struct psock_read *rd)
 {
 	read_descriptor_t desc = { .arg.data = rd, .count = rd->left };
@@ -463,15 +468,15 @@ static ssize_t psock_move_tcp(struct psock_read *rd)
 	return ret;
 }
 
-/* Moves what there is, from one queue. */
+/* Moves what there is, from one of the two queues. */
 static ssize_t psock_move(struct psock_read *rd)
 {
 	struct sock *sk = rd->sk;
 
 	rd->verdict = psock_has_verdict(rd->psock);
-	/* What arrived before the program could take it (before accept(), or
-	 * without memory) waits in TCP's queue; the program is the data_ready
-	 * callback. Compare tcp_bpf_recvmsg_parser().
+	/* Bytes that arrived before the program could take them, before accept() or
+	 * when memory was short, wait in TCP's queue. The data_ready callback runs the
+	 * program on them. Follows tcp_bpf_recvmsg_parser().
 	 */
 	if (rd->verdict && !skb_queue_empty(&sk->sk_receive_queue))
 		READ_ONCE(sk->sk_data_ready)(sk);
@@ -489,8 +494,8 @@ static int psock_off_wake(struct wait_queue_entry *entry, unsigned int mode, int
 	return woken_wake_function(&s->data, mode, sync, key);
 }
 
-/* Whether there may be something to move. Needs no lock. @left: bytes in TCP's
- * queue are known, and are for the program to take.
+/* True if there may be something to move. Needs no lock. @left: the caller knows of bytes in
+ * TCP's queue and leaves them to the program.
  */
 static bool psock_ready(const struct psock_read *rd, bool left)
 {
@@ -498,8 +503,8 @@ static bool psock_ready(const struct psock_read *rd, bool left)
 	       (!left && !skb_queue_empty_lockless(&rd->sk->sk_receive_queue));
 }
 
-/* Sleeps until psock_ready(), or until the socket's state changed, a signal came
- * or @timeo is up. Compare tcp_msg_wait_data(). Returns 0 or -EPIPE.
+/* Sleeps until psock_ready(), a change of the socket's state, a signal, or the end of @timeo.
+ * Follows tcp_msg_wait_data(). Returns 0, or -EPIPE after a disconnect.
  */
 static int psock_sleep(struct psock_read *rd, bool left, long timeo)
 {
@@ -526,13 +531,13 @@ static int psock_sleep(struct psock_read *rd, bool left, long timeo)
 	return min(ret, 0);
 }
 
-/* Nothing to move. Returns 1 to look again, 0 for the end of file, or an error;
- * in the order of tcp_splice_read().
+/* Decides what to do when there is nothing to move, in the order of tcp_splice_read(). Returns
+ * 1 to look again, 0 for the end of file, or an error.
  */
 static int psock_wait(struct psock_read *rd)
 {
 	struct sock *sk = rd->sk;
-	/* What TCP has and the program did not take, and whether it still may. */
+	/* Bytes in TCP's queue that the program did not take, and whether it still may. */
 	bool left = rd->verdict && !skb_queue_empty(&sk->sk_receive_queue);
 	bool stuck = left && !psock_parser_gave_up(rd->psock);
 
@@ -554,10 +559,12 @@ static int psock_wait(struct psock_read *rd)
 		rd->off = true;
 		return 0;
 	}
-	/* TCP's own function does not wait behind urgent data either. */
+	/* tcp_splice_read() does not wait at urgent data either. */
 	if (!rd->verdict && !skb_queue_empty(&sk->sk_receive_queue))
 		return 0;
-	/* Nobody tells when the map gives the socket up, and they are ours to read. */
+	/* No event tells that the map has given up the socket, and then these bytes are for
+		 * this reader. So look again after a while.
+		 */
 	return psock_sleep(rd, left, left ? min_t(long, rd->timeo, PSOCK_RETRY) : rd->timeo) ?: 1;
 }
 
@@ -581,7 +588,7 @@ static ssize_t psock_splice_locked(struct psock_read *rd)
 		}
 		if (!rd->left || !rd->timeo)
 			break;
-		/* Let in what arrived meanwhile. */
+		/* Process the packets that arrived meanwhile. */
 		release_sock(sk);
 		lock_sock(sk);
 		if (sk->sk_err || sk->sk_state == TCP_CLOSE ||

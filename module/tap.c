@@ -21,13 +21,15 @@
 
 #define TAP_INTERVAL	HZ
 
-/* Packet sockets of a namespace whose filters are asked: they run in a handshake, too. */
+/* At most this many packet sockets of a namespace have their filters asked, because that also
+ * happens during a handshake.
+ */
 #define TAP_SOCKETS	64
 
-/* And instructions of these filters together. */
+/* Most instructions that those filters may have together. */
 #define TAP_INSNS	4096
 
-/* Devices, and entries of their lists, that are looked through for them. */
+/* Most devices, and most entries of their lists, that one search goes through. */
 #define TAP_BUDGET	4096
 
 static void tap_work(struct work_struct *work);
@@ -35,10 +37,10 @@ static DECLARE_DELAYED_WORK(tap, tap_work);
 
 /* tap_work() only. */
 static struct pairs_batch batch;
-static bool any;		/* there are such pairs, in this pass */
+static bool any;		/* this pass has met a pair that yields */
 
-/* A packet of the connection, as a packet socket gets one with its Ethernet header: no
- * data, sent by the end @id, or to it. NULL if there is no memory.
+/* A packet of the connection without data, as a packet socket would see it behind its Ethernet
+ * header, sent by the end @id or to it. NULL if there is no memory.
  */
 static struct sk_buff *make_packet(struct net *net, const struct ident *id, bool sent)
 {
@@ -90,7 +92,7 @@ static struct sk_buff *make_packet(struct net *net, const struct ident *id, bool
 	return skb;
 }
 
-/* Under RCU. Similar to run_filter() of af_packet.c. */
+/* Under RCU. Follows run_filter() of net/packet/af_packet.c. */
 static bool filter_passes(const struct sock *sk, struct sk_buff *skb)
 {
 	const struct sk_filter *filter = rcu_dereference(sk->sk_filter);
@@ -107,7 +109,7 @@ static bool filter_passes(const struct sock *sk, struct sk_buff *skb)
 	return passes;
 }
 
-/* Under RCU. What filter_passes() runs, at most. */
+/* Under RCU. Instructions that filter_passes() runs at most. */
 static unsigned int filter_length(const struct sock *sk)
 {
 	const struct sk_filter *filter = rcu_dereference(sk->sk_filter);
@@ -115,7 +117,7 @@ static unsigned int filter_length(const struct sock *sk)
 	return filter && bpf_prog_was_classic(filter->prog) ? filter->prog->len : 0;
 }
 
-/* A fanout group has one entry for all its sockets. */
+/* A fanout group registers one entry for all its sockets. */
 static bool list_has(const struct list_head *list, const struct net *net,
 		     const struct sock *sk, int *budget)
 {
@@ -130,7 +132,7 @@ static bool list_has(const struct list_head *list, const struct net *net,
 	return false;
 }
 
-/* Under RCU: whether @sk gets every protocol now, or there is no end to the search. */
+/* Under RCU: whether @sk receives every protocol now. Also true if the search is too long. */
 static bool gets_all(struct net *net, const struct sock *sk, int *budget)
 {
 	const struct net_device *dev;
@@ -157,7 +159,7 @@ bool socksplice_tap_sees(struct net *net, const struct ident *id)
 	received = make_packet(net, id, false);
 	sees = !sent || !received;
 	rcu_read_lock();
-	/* The filter first: most sockets let no TCP pass, and there may be many devices. */
+	/* The filter first: most sockets pass no TCP, and a namespace may have many devices. */
 	sk_for_each_rcu(sk, &net->packet.sklist) {
 		insns += filter_length(sk);
 		if (++n > TAP_SOCKETS || insns > TAP_INSNS)
@@ -173,7 +175,7 @@ bool socksplice_tap_sees(struct net *net, const struct ident *id)
 	return sees;
 }
 
-/* The socket keeps its namespace. One that is gone sends no packets. */
+/* A live socket keeps its namespace alive. A socket that is gone sends no packets. */
 static bool end_is_seen(const struct socksplice_chan *c)
 {
 	struct sock *sk;
@@ -196,7 +198,9 @@ static bool yields(struct socksplice_chan *a, struct socksplice_chan *b)
 	return wanted;
 }
 
-/* At the second look: tcpdump's socket gets everything until its filter is set. */
+/* Only what two looks in a row saw counts: tcpdump's socket receives everything until
+ * its filter is set.
+ */
 static void yield_if_seen(struct socksplice_chan *a, struct socksplice_chan *b)
 {
 	const bool seen = end_is_seen(a) || end_is_seen(b);
@@ -212,7 +216,7 @@ static void tap_work(struct work_struct *work)
 
 	any = false;
 	socksplice_pairs_each(&batch, yields, yield_if_seen);
-	/* Who makes another such pair starts the work himself. */
+	/* The next new pair that yields starts the work again. */
 	if (any)
 		schedule_delayed_work(&tap, socksplice_rest(began, TAP_INTERVAL));
 }

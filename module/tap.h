@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Who captures packets, for policies that say that pairs give way to it.
+ * Whether a connection's packets are being captured. A policy may say that its pairs give way
+ * to a capture.
  *
- * What counts is a packet socket that gets every protocol (ETH_P_ALL), as tcpdump's does,
- * in the network namespace of an end, on whatever device, whose filter would let a packet
- * of the connection pass. The filter is asked with a packet made up for it, without
- * data, each way. So the sockets of DHCP clients and LLDP daemons, which let no TCP pass,
- * do not count, and `tcpdump port 80` counts for the connections of that port. A filter
- * that is a BPF program of its own may do more than answer: it is not asked, and counts.
- * So does a namespace with very many packet sockets.
+ * A packet socket counts if it receives every protocol (ETH_P_ALL), as tcpdump's does, in the
+ * network namespace of an end and on any device, and if its filter passes a packet of the
+ * connection. The filter is run on two made-up packets without data, one each way. So the
+ * sockets of DHCP clients and LLDP daemons, which pass no TCP, do not count, and `tcpdump port
+ * 80` counts for connections of that port only. A filter that is an eBPF program may have side
+ * effects: it is not run, and counts. A namespace with very many packet sockets counts, too.
  *
- * The kernel tells nobody of packet sockets, so a work looks once a second, as long as
- * there are pairs of such a policy, and what it sees twice counts. New connections are
- * looked at when they are made.
+ * The kernel sends no event for packet sockets. So a work looks once a second while there are
+ * pairs of such a policy, and a capture counts once two looks in a row saw it. New connections
+ * are checked during their handshake.
  */
 #ifndef SOCKSPLICE_TAP_H
 #define SOCKSPLICE_TAP_H
@@ -22,15 +22,15 @@
 struct ident;
 struct net;
 
-/* Whether somebody in @net captures the connection whose end, in @net, is @id. True
- * also in doubt, and for want of memory. Any context but a hard interrupt.
+/* True if a packet socket in @net captures the connection whose end there is @id; also in
+ * doubt, and if memory is short. Any context but a hard interrupt.
  */
 bool socksplice_tap_sees(struct net *net, const struct ident *id);
 
-/* There is a pair with CHAN_YIELDS. */
+/* A pair with CHAN_YIELDS was made: starts the work. Any context but a hard interrupt. */
 void socksplice_tap_start(void);
 
-/* No chan is left. */
+/* Ends the work. No chan is left. May sleep. */
 void socksplice_tap_exit(void);
 
 #endif /* SOCKSPLICE_TAP_H */
