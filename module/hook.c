@@ -32,9 +32,22 @@
 
 #include "hook.h"
 #include "inflight.h"
-#include "kick.h"
-#include "psock.h"
-#include "splice.h"
+
+/* Written by init, before the hooks are installed; constant afterwards. */
+static const struct hook_client *clients[2];
+
+void socksplice_hook_register(const struct hook_client *client)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(clients); i++) {
+		if (!clients[i]) {
+			clients[i] = client;
+			return;
+		}
+	}
+	WARN_ON_ONCE(1);
+}
 
 /* Set by init and exit, which nothing runs beside. */
 static int splice_status = -EOPNOTSUPP, lowat_status = -EOPNOTSUPP;
@@ -150,18 +163,36 @@ ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
 
 #if defined(HOOK_BY_FTRACE) || defined(SOCKSPLICE_HOOK_BY_OPS)
 
+/* The client that serves splice(2) from @sk, or NULL. Under RCU: no lock, no sleep. */
+static const struct hook_client *splice_client(struct sock *sk)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(clients) && clients[i]; i++) {
+		if (clients[i]->wants_splice(sk))
+			return clients[i];
+	}
+	return NULL;
+}
+
+/* Asks again, since the callback's answer may be stale by now. */
 static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
 			     unsigned int flags)
 {
-	if (socksplice_pair_owns(sock->sk))
-		return socksplice_pair_splice_read(sock, ppos, pipe, len, flags);
-	return socksplice_psock_splice_read(sock, ppos, pipe, len, flags);
+	const struct hook_client *client;
+
+	rcu_read_lock();
+	client = splice_client(sock->sk);
+	rcu_read_unlock();
+	return client ? client->splice_read(sock, ppos, pipe, len, flags) :
+			socksplice_hook_pass(sock, ppos, pipe, len, flags);
 }
 
-static ssize_t hook_pair_splice_read(struct socket *sock, loff_t *ppos,
-				     struct pipe_inode_info *pipe, size_t len,
-				     unsigned int flags)
+/* For an attached socket. */
+static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
+				struct pipe_inode_info *pipe, size_t len,
+				unsigned int flags)
 {
 	ssize_t ret;
 
@@ -171,10 +202,10 @@ static ssize_t hook_pair_splice_read(struct socket *sock, loff_t *ppos,
 	return ret;
 }
 
-/* The caller has a module reference for the call. */
-static ssize_t hook_psock_splice_read(struct socket *sock, loff_t *ppos,
-				      struct pipe_inode_info *pipe, size_t len,
-				      unsigned int flags)
+/* The callback has taken a module reference for the call. */
+static ssize_t hook_splice_read_put(struct socket *sock, loff_t *ppos,
+				    struct pipe_inode_info *pipe, size_t len,
+				    unsigned int flags)
 {
 	ssize_t ret = hook_dispatch(sock, ppos, pipe, len, flags);
 
@@ -182,17 +213,41 @@ static ssize_t hook_psock_splice_read(struct socket *sock, loff_t *ppos,
 	return ret;
 }
 
-/* The function of ours that a call on this socket has to go to, or NULL. In the ftrace
- * callback, under rcu_read_lock(): no lock, no sleep. hook_dispatch() asks again, so a stale
- * answer is harmless.
+/* The function above that a call on this socket has to go to, or NULL. In the ftrace callback,
+ * under rcu_read_lock(): no lock, no sleep.
  */
 static splice_read_fn *hook_target(struct sock *sk)
 {
-	if (socksplice_pair_splices(sk))
-		return hook_pair_splice_read;
-	if (socksplice_psock_wants(sk) && try_module_get(THIS_MODULE))
-		return hook_psock_splice_read;
+	const struct hook_client *client = splice_client(sk);
+
+	if (!client)
+		return NULL;
+	if (client->attached)
+		return hook_splice_read;
+	return try_module_get(THIS_MODULE) ? hook_splice_read_put : NULL;
+}
+
+/* The client that wants to hear of SO_RCVLOWAT on @sk, or NULL. Under RCU. */
+static const struct hook_client *rcvlowat_client(struct sock *sk)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(clients) && clients[i]; i++) {
+		if (clients[i]->wants_rcvlowat && clients[i]->wants_rcvlowat(sk))
+			return clients[i];
+	}
 	return NULL;
+}
+
+static void tell_rcvlowat(struct sock *sk)
+{
+	const struct hook_client *client;
+
+	rcu_read_lock();
+	client = rcvlowat_client(sk);
+	if (client)
+		client->rcvlowat_set(sk);
+	rcu_read_unlock();
 }
 
 static set_rcvlowat_fn *tcp_set_rcvlowat_fn(void)
@@ -211,9 +266,7 @@ static int hook_set_rcvlowat(struct sock *sk, int val)
 
 	socksplice_enter();
 	ret = tcp_set_rcvlowat_fn()(sk, val);
-	rcu_read_lock();
-	socksplice_kick_marked(sk);
-	rcu_read_unlock();
+	tell_rcvlowat(sk);
 	socksplice_leave();
 	return ret;
 }
@@ -248,7 +301,7 @@ static void notrace lowat_callback(unsigned long ip, unsigned long parent_ip,
 		return;
 
 	rcu_read_lock();
-	wants = socksplice_pair_owns((struct sock *)ftrace_regs_get_argument(fregs, 0));
+	wants = rcvlowat_client((struct sock *)ftrace_regs_get_argument(fregs, 0));
 	rcu_read_unlock();
 	if (wants)
 		ftrace_regs_set_instruction_pointer(fregs, (unsigned long)hook_set_rcvlowat);
@@ -328,7 +381,7 @@ static int ops_set_rcvlowat(struct sock *sk, int val)
 	bool wants;
 
 	rcu_read_lock();
-	wants = socksplice_pair_owns(sk);
+	wants = rcvlowat_client(sk);
 	rcu_read_unlock();
 	return (wants ? hook_set_rcvlowat : kernels_set_rcvlowat)(sk, val);
 }

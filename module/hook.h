@@ -15,7 +15,43 @@
 #include <linux/types.h>
 
 struct pipe_inode_info;
+struct sock;
 struct socket;
+
+/* A part of the module that serves calls on sockets of its own. */
+struct hook_client {
+	/* True if splice(2) from @sk goes to @splice_read. Called in the ftrace callback, under
+	 * rcu_read_lock(): takes no lock and does not sleep. Asked again before the call, so a
+	 * stale answer is harmless.
+	 */
+	bool (*wants_splice)(struct sock *sk);
+
+	/* Serves splice(2) as tcp_splice_read() would. The pipe is locked, the socket is not;
+	 * may sleep.
+	 */
+	ssize_t (*splice_read)(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe,
+			       size_t len, unsigned int flags);
+
+	/* The sockets are attached (inflight.h), which keeps the module during a call. For a
+	 * client without this the hook takes a module reference for each call.
+	 */
+	bool attached;
+
+	/* True if the client wants to hear of SO_RCVLOWAT on @sk. The context is that of
+	 * @wants_splice. NULL: it never does.
+	 */
+	bool (*wants_rcvlowat)(struct sock *sk);
+
+	/* SO_RCVLOWAT of such a socket has just been set. The socket is locked, perhaps by a
+	 * softirq. Under rcu_read_lock().
+	 */
+	void (*rcvlowat_set)(struct sock *sk);
+};
+
+/* To be called before socksplice_hook_init(). The client that registers first is asked first.
+ * @client stays valid for as long as the module is loaded.
+ */
+void socksplice_hook_register(const struct hook_client *client);
 
 /* Installs the hooks. Where one cannot be nothing is paired, but the module loads. */
 void socksplice_hook_init(void);

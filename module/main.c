@@ -33,9 +33,11 @@
 #include "policy.h"
 #include "probe.h"
 #include "proto.h"
+#include "psock.h"
 #include "rx.h"
 #include "sopt.h"
 #include "sosplice.h"
+#include "splice.h"
 #include "tap.h"
 
 module_param_named(pairing, socksplice_pairing, bool, 0644);
@@ -153,6 +155,8 @@ static int __init socksplice_init(void)
 	if (err)
 		goto err_ident;
 	socksplice_helper_init();
+	socksplice_pair_splice_init();
+	socksplice_psock_init();
 	/* Without the hook everything but pairing works; see enroll.c. */
 	socksplice_hook_init();
 	err = socksplice_netlink_init();

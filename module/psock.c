@@ -145,7 +145,7 @@ module_param_cb(splice, &psock_param_ops, &psock_on, 0644);
 __MODULE_PARM_TYPE(splice, "bool");
 MODULE_PARM_DESC(splice, "serve splice(2) on sockmap sockets (default off)");
 
-bool socksplice_psock_wants(struct sock *sk)
+static bool psock_wants(struct sock *sk)
 {
 	return READ_ONCE(psock_on) && sk_psock(sk);
 }
@@ -598,9 +598,10 @@ static ssize_t psock_splice_locked(struct psock_read *rd)
 	return want - rd->left ?: min_t(ssize_t, ret, 0);
 }
 
-ssize_t socksplice_psock_splice_read(struct socket *sock, loff_t *ppos,
-				     struct pipe_inode_info *pipe, size_t len,
-				     unsigned int flags)
+/* tcp_splice_read() for a socket in a sockmap; the caller has the pipe locked. */
+static ssize_t psock_splice_read(struct socket *sock, loff_t *ppos,
+				 struct pipe_inode_info *pipe, size_t len,
+				 unsigned int flags)
 {
 	struct sock *sk = sock->sk;
 	struct psock_read rd = {
@@ -632,4 +633,14 @@ ssize_t socksplice_psock_splice_read(struct socket *sock, loff_t *ppos,
 	if (unlikely(rd.off && !ret))
 		return socksplice_hook_pass(sock, ppos, pipe, len, flags);
 	return ret;
+}
+
+static const struct hook_client client = {
+	.wants_splice	= psock_wants,
+	.splice_read	= psock_splice_read,
+};
+
+void socksplice_psock_init(void)
+{
+	socksplice_hook_register(&client);
 }

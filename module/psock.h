@@ -8,10 +8,6 @@
 
 #include <linux/types.h>
 
-struct pipe_inode_info;
-struct sock;
-struct socket;
-
 /* Whether the kernel serves splice(2) on sockmap sockets itself: nothing of ours does then. */
 bool socksplice_psock_is_native(void);
 
@@ -25,14 +21,7 @@ int socksplice_psock_status(void);
 bool socksplice_psock_enabled(void);
 void socksplice_psock_enable(bool on);	/* may sleep */
 
-/* Whether a splice(2) call on @sk would be served here. Under rcu_read_lock();
- * takes no lock.
- */
-bool socksplice_psock_wants(struct sock *sk);
-
-/* tcp_splice_read() for such a socket; the pipe is locked by the caller. */
-ssize_t socksplice_psock_splice_read(struct socket *sock, loff_t *ppos,
-				     struct pipe_inode_info *pipe, size_t len,
-				     unsigned int flags);
+/* Registers with the hook on splice(2), which comes up after this. */
+void socksplice_psock_init(void);
 
 #endif /* SOCKSPLICE_PSOCK_H */

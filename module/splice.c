@@ -6,6 +6,7 @@
 
 #include "chan.h"
 #include "hook.h"
+#include "kick.h"
 #include "pages.h"
 #include "rx.h"
 #include "rx_look.h"
@@ -185,4 +186,17 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 	else if (!c && len && n != -EPIPE)	/* not ours any more, before anything was read */
 		n = socksplice_hook_pass(sock, ppos, pipe, len, flags);
 	return n;
+}
+
+static const struct hook_client client = {
+	.wants_splice	= socksplice_pair_splices,
+	.splice_read	= socksplice_pair_splice_read,
+	.attached	= true,
+	.wants_rcvlowat	= socksplice_pair_owns,
+	.rcvlowat_set	= socksplice_kick_marked,
+};
+
+void socksplice_pair_splice_init(void)
+{
+	socksplice_hook_register(&client);
 }

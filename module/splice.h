@@ -32,4 +32,7 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 				    struct pipe_inode_info *pipe, size_t len,
 				    unsigned int flags);
 
+/* Registers with the hooks on splice(2) and SO_RCVLOWAT, which come up after this. */
+void socksplice_pair_splice_init(void);
+
 #endif /* SOCKSPLICE_SPLICE_H */
