@@ -125,7 +125,7 @@ enum step drop_sender(struct thread *t)
 enum step idle(struct thread *t)
 {
 	BEGIN;
-	AT("socksplice_chan_give_ring_back: socksplice_chan_trylock");
+	AT("socksplice_pages_release: socksplice_chan_trylock");
 	LATER();
 	if (!MUTANT(PAGES_TAKEN_IN_APPEND))
 		LOCK(S.a_lock);

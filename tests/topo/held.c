@@ -70,7 +70,8 @@ static void faults_init(void)
 
 	uffd = syscall(SYS_userfaultfd, O_CLOEXEC);
 	check(uffd >= 0 && !ioctl(uffd, UFFDIO_API, &api), "userfaultfd: %s", strerror(errno));
-	pages = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pages = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		     -1, 0);
 	check(pages != MAP_FAILED, "%s", strerror(errno));
 	reg.range.start = (unsigned long)pages;
 	reg.range.len = PAGES * PAGE;
