@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The life of the process: start, signals, end.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use super::inherit::{self, Passed};
+use super::relay::Relay;
+use super::shared::{Admin, Shared};
+use super::upgrade::{self, Itself};
+use crate::config::{self, Config};
+use crate::log::{Log, say};
+use crate::net::sys;
+use crate::transfer::{Kernel, Mode, Wanted};
+
+/// Why the process ends with the status 1.
+pub type Failures = Vec<String>;
+
+/// How often the kernel is asked whether it splices.
+const ASK: Duration = Duration::from_secs(2);
+
+/// How long connections that are cut may take to end.
+const CUT: Duration = Duration::from_secs(3);
+
+/// Runs until a signal ends it. `file` is where `config` came from, if it came from a file.
+/// `admin` serves the admin sockets.
+///
+/// # Errors
+/// What kept it from beginning.
+pub fn run(
+    config: Config,
+    file: Option<PathBuf>,
+    workers: Option<usize>,
+    admin: Admin,
+) -> Result<(), Failures> {
+    let one = |what: &str| {
+        let what = what.to_string();
+        move |e: io::Error| vec![format!("{what}: {e}")]
+    };
+    // before any descriptor is opened that could have the number of one that was passed
+    let predecessor = upgrade::successor_of();
+    let inherited = inherit::inherited().map_err(|e| vec![e])?;
+    let itself = Itself::remember().map_err(one("cannot tell what program this is"))?;
+    let log = Log::start().map_err(one("no thread for the log"))?;
+    let mut builder = Builder::new_multi_thread();
+    if let Some(workers) = workers {
+        builder.worker_threads(workers);
+    }
+    let runtime = builder.enable_all().build().map_err(one("no threads"))?;
+    runtime.block_on(async {
+        let mut passed = Passed::adopt(inherited).map_err(|e| vec![e])?;
+        let most = connections_for(sys::raise_descriptor_limit(), &config);
+        let shared = Arc::new(Shared::new(log, most, admin));
+        shared.kernel.probe();
+        insist(&config, &shared.kernel)?;
+        let relay = Relay::start(config, shared.clone(), &mut passed).await?;
+        for name in passed.rest() {
+            say(format!(
+                "the socket {name} was passed, and no listener wants it"
+            ));
+        }
+        let process = Process {
+            relay,
+            shared: shared.clone(),
+            file,
+            itself,
+        };
+        let result = process.live(predecessor).await;
+        shared.log.flush();
+        result.map_err(one("signals"))
+    })
+}
+
+/// Two descriptors a connection, and some for listeners, pipes and what the libraries open.
+fn connections_for(descriptors: u64, config: &Config) -> usize {
+    let spare = (descriptors / 8).clamp(16, 256);
+    let most = (descriptors.saturating_sub(spare) / 2).max(1) as usize;
+    config
+        .max_connections
+        .map_or(most, |wanted| wanted.min(most))
+}
+
+/// A configuration that has SO_SPLICE or nothing does not begin without it.
+fn insist(config: &Config, kernel: &Kernel) -> Result<(), Failures> {
+    let wants = |l: &&config::Listener| l.mode == Wanted::Only(Mode::Sosplice);
+    match config.listeners.iter().find(wants) {
+        Some(l) if !kernel.is_available() => Err(vec![format!(
+            "{}: mode sosplice: {}",
+            l.name,
+            kernel.why_not()
+        )]),
+        _ => Ok(()),
+    }
+}
+
+struct Process {
+    relay: Relay,
+    shared: Arc<Shared>,
+    file: Option<PathBuf>,
+    itself: Itself,
+}
+
+struct Signals {
+    reload: Signal,
+    upgrade: Signal,
+    term: Signal,
+    int: Signal,
+}
+
+impl Process {
+    async fn live(mut self, predecessor: Option<std::os::fd::OwnedFd>) -> io::Result<()> {
+        let mut signals = Signals {
+            reload: signal(SignalKind::hangup())?,
+            upgrade: signal(SignalKind::user_defined2())?,
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+        };
+        // The file of a log's reader that is gone is no reason to end.
+        let _pipe = signal(SignalKind::pipe())?;
+        self.announce();
+        if let Some(predecessor) = predecessor {
+            upgrade::tell_ready(predecessor);
+        }
+        notify(&[NotifyState::Ready]);
+        tokio::spawn(watchdog());
+        let mut ask = interval(ASK);
+        ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ask.tick() => self.ask(),
+                _ = signals.reload.recv() => self.reload().await,
+                _ = signals.upgrade.recv() => {
+                    if self.upgrade().await {
+                        self.relay.close(false);
+                        break;
+                    }
+                }
+                _ = signals.term.recv() => {
+                    notify(&[NotifyState::Stopping]);
+                    self.relay.close(true);
+                    break;
+                }
+                // at a terminal nobody waits
+                _ = signals.int.recv() => {
+                    self.relay.close(true);
+                    self.shared.cut.cancel();
+                    break;
+                }
+            }
+        }
+        self.drain(&mut signals).await;
+        Ok(())
+    }
+
+    /// Where it listens, which the ports of the configuration may not say.
+    fn announce(&self) {
+        let mut lines: Vec<_> = self.relay.sockets().collect();
+        lines.sort_by_key(|(address, _)| (*address).clone());
+        for (_, bound) in lines {
+            if let Ok(address) = bound.address() {
+                say(format!("listening at {address}"));
+            }
+        }
+        let kernel = &self.shared.kernel;
+        match kernel.is_available() {
+            true => say("SO_SPLICE is there"),
+            false => say(format!("no SO_SPLICE: {}", kernel.why_not())),
+        }
+    }
+
+    fn ask(&self) {
+        let before = self.shared.kernel.is_available();
+        self.shared.kernel.probe();
+        match (before, self.shared.kernel.is_available()) {
+            (false, true) => say("SO_SPLICE is there now"),
+            (true, false) => say(format!(
+                "no SO_SPLICE any more: {}",
+                self.shared.kernel.why_not()
+            )),
+            _ => {}
+        }
+    }
+
+    async fn reload(&mut self) {
+        let Some(file) = &self.file else {
+            say("no reload: the configuration came from the command line");
+            return;
+        };
+        if let Ok(since) = NotifyState::monotonic_usec_now() {
+            notify(&[NotifyState::Reloading, since]);
+        }
+        let problems = match config::load(file) {
+            Ok(config) => self.relay.reload(config).await.err().unwrap_or_default(),
+            Err(mistakes) => mistakes.iter().map(ToString::to_string).collect(),
+        };
+        let mut counts = self
+            .shared
+            .reloads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if problems.is_empty() {
+            counts.0 += 1;
+            say(format!("{}: reloaded", file.display()));
+        } else {
+            counts.1 += 1;
+            for problem in problems {
+                say(format!("{}: {problem}", file.display()));
+            }
+            say("not reloaded: all stays as it was");
+        }
+        drop(counts);
+        notify(&[NotifyState::Ready]);
+    }
+
+    /// Whether another process has taken over.
+    async fn upgrade(&self) -> bool {
+        match self.itself.start_anew(&self.relay).await {
+            Ok(id) => {
+                say(format!("process {id} has taken over"));
+                notify(&[NotifyState::MainPid(id), NotifyState::Ready]);
+                true
+            }
+            Err(why) => {
+                say(format!("no upgrade: {why}"));
+                false
+            }
+        }
+    }
+
+    /// Lets connections come to their ends, for a time, or until a second signal.
+    async fn drain(&self, signals: &mut Signals) {
+        let (registry, time) = (&self.shared.registry, self.relay.config.drain);
+        if !registry.is_empty() && !self.shared.cut.is_cancelled() {
+            say(format!(
+                "{} connections may go on for {} s",
+                registry.len(),
+                time.as_secs()
+            ));
+        }
+        tokio::select! {
+            () = registry.emptied() => return,
+            () = sleep(time) => {}
+            () = self.shared.cut.cancelled() => {}
+            _ = signals.term.recv() => {}
+            _ = signals.int.recv() => {}
+        }
+        let left = registry.len();
+        self.shared.cut.cancel();
+        let _ = timeout(CUT, registry.emptied()).await;
+        if left > 0 {
+            say(format!("{left} connections were cut"));
+        }
+    }
+}
+
+fn notify(states: &[NotifyState]) {
+    let _ = sd_notify::notify(false, states);
+}
+
+/// Tells systemd that this process still runs its tasks.
+async fn watchdog() {
+    let mut microseconds = 0;
+    if sd_notify::watchdog_enabled(false, &mut microseconds) {
+        let mut tick =
+            interval(Duration::from_micros(microseconds / 3).max(Duration::from_millis(1)));
+        loop {
+            tick.tick().await;
+            notify(&[NotifyState::Watchdog]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_limit_connections() {
+        let text = "max_connections = 50\n[[listener]]\nlisten='127.0.0.1:0'\nto='127.0.0.1:1'\n";
+        let mut config = config::parse(text).unwrap();
+        assert_eq!(connections_for(100_000, &config), 50);
+        config.max_connections = None;
+        assert_eq!(connections_for(64, &config), 24);
+        assert_eq!(connections_for(41_000, &config), 20_372);
+    }
+}
