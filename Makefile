@@ -9,7 +9,7 @@ KDIR    ?= /lib/modules/$(KREL)/build
 VERSION := $(shell sed -n 's/^MODULE_VERSION("\(.*\)");/\1/p' module/main.c)
 CONF     = $(DESTDIR)/etc/socksplice/policy.toml
 CLI     := cli/target/release/socksplice
-LAYERS  := check ring models unit install lab cli behave fuzz topo psock sosplice deb
+LAYERS  := check ring models unit install lab cli behave fuzz topo psock sosplice relay deb
 ARGS    ?=
 
 all: deps cli module	## build the command line and the module for this machine's kernel
@@ -25,6 +25,9 @@ deps:
 
 cli: deps	## build the command line, with its BPF policy
 	@scripts/cargo build --manifest-path cli/Cargo.toml --release --locked
+
+relay: deps	## build the proxy, socksplice-relay
+	@scripts/cargo build --manifest-path relay/Cargo.toml --release --locked
 
 module:	## build the module for this machine's kernel
 	@if [ -e $(KDIR)/Makefile ]; then \
@@ -107,4 +110,4 @@ clean:	## remove what was built, but keep what was downloaded
 distclean: clean	## remove the downloads too
 	rm -rf build
 
-.PHONY: all help deps cli module modules test test-full test-debug test-uml check demo bench bench-native install uninstall deb clean distclean
+.PHONY: all help deps cli relay module modules test test-full test-debug test-uml check demo bench bench-native install uninstall deb clean distclean

@@ -230,17 +230,30 @@ fn a(value: &DeValue) -> String {
     format!("a value of the type {}", value.type_str())
 }
 
-/// Whether two keys differ by `-` and `_`, or by one letter.
+/// Whether two keys differ by `-` and `_`, by the order of their letters, or by one letter.
 fn is_near(a: &str, b: &str) -> bool {
     let (a, b) = (a.replace('-', "_"), b.replace('-', "_"));
-    let same = a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
-    let rest = |s: &str| s.len() - same;
-    let end = a
-        .bytes()
-        .rev()
-        .zip(b.bytes().rev())
-        .take_while(|(x, y)| x == y)
-        .count();
-    let differ = |s: &str| rest(s).saturating_sub(end);
-    a == b || (same + end > 0 && differ(&a) <= 1 && differ(&b) <= 1)
+    let sorted = |s: &str| {
+        let mut letters = s.as_bytes().to_vec();
+        letters.sort_unstable();
+        letters
+    };
+    let start = a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
+    let (rest_a, rest_b) = (&a.as_bytes()[start..], &b.as_bytes()[start..]);
+    let end = rest_a.iter().rev().zip(rest_b.iter().rev()).take_while(|(x, y)| x == y).count();
+    let one_letter = rest_a.len().max(rest_b.len()) - end <= 1;
+    one_letter || sorted(&a) == sorted(&b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_near;
+
+    #[test]
+    fn near_keys() {
+        for (a, b) in [("idle", "idel"), ("max_bytes", "max-bytes"), ("rate", "rates"), ("to", "t")] {
+            assert!(is_near(a, b), "{a} {b}");
+        }
+        assert!(!is_near("listen", "idle") && !is_near("rate", "retries"));
+    }
 }

@@ -4,6 +4,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::connection;
@@ -12,13 +13,18 @@ use crate::log::say;
 use crate::net::{Accepted, Bound, sys};
 
 /// Accepts at `bound` until `stop`.
-pub fn start(bound: Arc<Bound>, role: Role, shared: Arc<Shared>, stop: CancellationToken) {
+pub fn start(
+    bound: Arc<Bound>,
+    role: Role,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+) -> JoinHandle<()> {
     tokio::spawn(async move {
         tokio::select! {
             () = accept(&bound, &role, &shared) => {}
             () = stop.cancelled() => {}
         }
-    });
+    })
 }
 
 fn present(slot: &std::sync::RwLock<Arc<Service>>) -> Arc<Service> {

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::accept;
@@ -21,6 +22,7 @@ struct Open {
     bound: Arc<Bound>,
     role: Role,
     stop: CancellationToken,
+    task: JoinHandle<()>,
 }
 
 /// All that a configuration wants, found and bound.
@@ -181,13 +183,14 @@ impl Relay {
             None => Role::Admin,
         };
         let stop = CancellationToken::new();
-        accept::start(
-            bound.clone(),
-            role.clone(),
-            self.shared.clone(),
-            stop.clone(),
-        );
-        Open { bound, role, stop }
+        let shared = self.shared.clone();
+        let task = accept::start(bound.clone(), role.clone(), shared, stop.clone());
+        Open {
+            bound,
+            role,
+            stop,
+            task,
+        }
     }
 
     /// Looks names up and checks targets from now on by the present configuration.
@@ -208,11 +211,13 @@ impl Relay {
             .map(|(address, open)| (address, &*open.bound))
     }
 
-    /// Accepts no more; the services stay as they are. `last` is false if another process goes on
-    /// with the same sockets.
-    pub fn close(&mut self, last: bool) {
-        for (_, open) in self.open.drain() {
+    /// Accepts no more. `last` is false if another process goes on with the same sockets.
+    pub async fn close(&mut self, last: bool) {
+        for open in self.open.values() {
             open.stop.cancel();
+        }
+        for (_, open) in self.open.drain() {
+            let _ = open.task.await;
             if last {
                 forget_file(&open.bound);
             }

@@ -138,18 +138,18 @@ impl Process {
                 _ = signals.reload.recv() => self.reload().await,
                 _ = signals.upgrade.recv() => {
                     if self.upgrade().await {
-                        self.relay.close(false);
+                        self.relay.close(false).await;
                         break;
                     }
                 }
                 _ = signals.term.recv() => {
                     notify(&[NotifyState::Stopping]);
-                    self.relay.close(true);
+                    self.relay.close(true).await;
                     break;
                 }
                 // at a terminal nobody waits
                 _ = signals.int.recv() => {
-                    self.relay.close(true);
+                    self.relay.close(true).await;
                     self.shared.cut.cancel();
                     break;
                 }
@@ -266,15 +266,21 @@ fn notify(states: &[NotifyState]) {
 
 /// Tells systemd that this process still runs its tasks.
 async fn watchdog() {
-    let mut microseconds = 0;
-    if sd_notify::watchdog_enabled(false, &mut microseconds) {
-        let mut tick =
-            interval(Duration::from_micros(microseconds / 3).max(Duration::from_millis(1)));
-        loop {
-            tick.tick().await;
-            notify(&[NotifyState::Watchdog]);
-        }
+    let Some(time) = watchdog_time() else { return };
+    let mut tick = interval(time / 3);
+    loop {
+        tick.tick().await;
+        notify(&[NotifyState::Watchdog]);
     }
+}
+
+/// The time within which systemd wants to hear, if it does so of this process. A process that
+/// took over from another is not the one that was named, so no name counts as its own.
+fn watchdog_time() -> Option<Duration> {
+    let named = std::env::var("WATCHDOG_PID").ok();
+    let microseconds = std::env::var("WATCHDOG_USEC").ok()?.parse().ok()?;
+    let mine = named.is_none_or(|pid| pid == std::process::id().to_string());
+    (mine && microseconds >= 3000).then(|| Duration::from_micros(microseconds))
 }
 
 #[cfg(test)]
