@@ -51,11 +51,8 @@ async fn accept(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
                 rate.one().await;
             }
             let live = service.stats.enter(service.spec.max_connections).await;
-            let serve = connection::serve(service, shared.clone(), accepted);
-            tokio::spawn(async move {
-                serve.await;
-                drop((permit, live));
-            });
+            let shared = shared.clone();
+            tokio::spawn(connection::serve(service, shared, accepted, (permit, live)));
         },
     }
 }

@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::front::{self, Failure, Opening};
 use super::registry::{Entry, Joined};
 use super::shared::{Service, Shared};
 use super::sources::Admitted;
+use super::stats::Live;
 use crate::balance::{self, Backends, Entered, Target};
 use crate::config::Front;
 use crate::log::{Line, now};
@@ -32,7 +34,14 @@ struct Report {
     silent: bool,
 }
 
-pub async fn serve(service: Arc<Service>, shared: Arc<Shared>, accepted: Accepted) {
+/// `counted` is dropped at the end. The future is the task itself: another one around it would
+/// have room for it twice.
+pub async fn serve(
+    service: Arc<Service>,
+    shared: Arc<Shared>,
+    accepted: Accepted,
+    counted: (OwnedSemaphorePermit, Live),
+) {
     let Accepted { stream, peer } = accepted;
     stream.tune();
     let (registry, stats) = (&shared.registry, service.stats.clone());
@@ -70,6 +79,7 @@ pub async fn serve(service: Arc<Service>, shared: Arc<Shared>, accepted: Accepte
         }
     }
     finish(&service, &shared, &registered.entry, &report);
+    drop((registered, counted));
 }
 
 /// Two ends that are joined, and what counts the connection while it lives.
