@@ -322,7 +322,46 @@ def log_formats():
         process.wait()
 
 
-CASES = [bad_input, checks_files, reloads, reloads_under_load, upgrades_under_load, failed_upgrade, drains, descriptors,
+def installs():
+    """What `make install-relay` puts in place is whole, systemd takes the unit; uninstall leaves nothing."""
+    there = path("installed")
+    make = ("make", "-s", "-C", lib.ROOT, f"DESTDIR={there}", "PREFIX=/usr", f"RELAY={os.path.abspath(PROGRAM)}")
+    run(*make, "install-relay")
+    program = f"{there}/usr/sbin/socksplice-relay"
+    check("socksplice-relay" in run(program, "--version"))
+    run(program, "check", f"{there}/etc/socksplice/relay.toml")
+    if shutil.which("groff"):
+        for page in ("8/socksplice-relay.8", "5/socksplice-relay.toml.5"):
+            out = run("groff", "-man", "-ww", "-z", f"{there}/usr/share/man/man{page}")
+            check(not out, out)
+    unit = f"{there}/usr/lib/systemd/system/socksplice-relay.service"
+    with open(unit) as f:
+        text = f.read().replace("/usr/sbin/", f"{there}/usr/sbin/")
+    own = write("socksplice-relay.service", text)
+    if shutil.which("systemd-analyze"):
+        out = run("systemd-analyze", "verify", "--man=no", own)
+        check("socksplice-relay" not in out, out)
+    run(*make, "uninstall-relay")
+    left = [f for _, _, files in os.walk(there) for f in files]
+    check(not left, "left:", left)
+
+
+def documented():
+    """Each key of the file is in its manual page, each option in the other one."""
+    with open(os.path.join(lib.ROOT, "man/socksplice-relay.toml.5")) as f:
+        page = f.read()
+    with open(os.path.join(lib.ROOT, "relay/src/config/read.rs")) as f:
+        keys = set(re.findall(r'\b(?:s|self)\.(?:value|parsed|number|list|table|tables)\(\s*"(\w+)"', f.read()))
+    missing = [k for k in keys if not re.search(rf"\b{k}\b", page)]
+    check(len(keys) > 30 and not missing, "not documented:", missing, keys)
+    with open(os.path.join(lib.ROOT, "man/socksplice-relay.8")) as f:
+        page = f.read().replace("\\-", "-")
+    options = set(re.findall(r"--([a-z-]+)", run(PROGRAM, "--help"))) - {"help", "version"}
+    missing = [o for o in options if f"--{o}" not in page]
+    check(len(options) > 20 and not missing, "not documented:", missing)
+
+
+CASES = [installs, documented, bad_input, checks_files, reloads, reloads_under_load, upgrades_under_load, failed_upgrade, drains, descriptors,
          short_of_descriptors, activation, notifies, shows, log_formats]
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 //! Status as JSON. `version` grows when a field changes its meaning or goes away.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use serde::Serialize;
 
@@ -36,7 +36,7 @@ struct Summary {
     pid: u32,
     uptime_seconds: u64,
     sosplice: bool,
-    sosplice_why_not: String,
+    sosplice_why_not: Option<String>,
     connections: usize,
     max_connections: usize,
     reloads: u64,
@@ -89,17 +89,17 @@ struct Connection {
 /// Bytes each way, by listener: of connections that have ended and of those that live.
 pub fn bytes(shared: &Shared) -> BTreeMap<String, (Sums, Sums)> {
     let mut all = BTreeMap::new();
-    // Those that live come first: one that ends meanwhile is counted twice rather than not at
-    // all, so it is left out below by what had ended before.
-    let ended: Vec<_> = shared
-        .stats()
-        .into_iter()
-        .map(|(n, s)| (n, s.ended()))
-        .collect();
+    // A connection that ends after this moment is counted by what it had moved at its end.
+    let (live, ended) = shared.registry.all_and(|| {
+        let stats = shared.stats().into_iter();
+        stats
+            .map(|(name, stats)| (name, stats.ended()))
+            .collect::<Vec<_>>()
+    });
     for (name, ended) in ended {
         all.insert(name, (ended.up, ended.down));
     }
-    for entry in shared.registry.all() {
+    for entry in live {
         if let (Some(joined), Some(sums)) = (entry.joined.get(), all.get_mut(&*entry.listener)) {
             let (up, down) = joined.link.sums();
             sums.0.add(&up);
@@ -132,7 +132,8 @@ pub fn summary(shared: &Shared) -> String {
         pid: std::process::id(),
         uptime_seconds: shared.started.elapsed().as_secs(),
         sosplice: shared.kernel.is_available(),
-        sosplice_why_not: shared.kernel.why_not(),
+        sosplice_why_not: (!shared.kernel.is_available())
+            .then(|| shared.kernel.why_not().to_string()),
         connections: shared.registry.len(),
         max_connections: shared.most,
         reloads,
@@ -169,7 +170,7 @@ fn connection(entry: &Entry) -> Connection {
     let joined = entry.joined.get();
     let (up, down) = joined.map_or_else(Default::default, |j| j.link.sums());
     let modes = joined.map(|j| (j.link.up.chosen.get(), j.link.down.chosen.get()));
-    let name = |mode: &(Mode, String)| mode.0.name();
+    let name = |mode: &(Mode, Arc<str>)| mode.0.name();
     Connection {
         id: entry.id,
         listener: entry.listener.to_string(),
@@ -178,7 +179,7 @@ fn connection(entry: &Entry) -> Connection {
         sni: joined.and_then(|j| j.server_name.clone()),
         mode_up: modes.as_ref().map(|m| name(&m.0)),
         mode_down: modes.as_ref().map(|m| name(&m.1)),
-        why: modes.map(|m| m.1.1),
+        why: modes.map(|m| m.1.1.to_string()),
         bytes_up: up.total(),
         bytes_down: down.total(),
         seconds: entry.began.elapsed().as_secs_f64(),

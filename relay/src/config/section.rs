@@ -240,7 +240,12 @@ fn is_near(a: &str, b: &str) -> bool {
     };
     let start = a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
     let (rest_a, rest_b) = (&a.as_bytes()[start..], &b.as_bytes()[start..]);
-    let end = rest_a.iter().rev().zip(rest_b.iter().rev()).take_while(|(x, y)| x == y).count();
+    let end = rest_a
+        .iter()
+        .rev()
+        .zip(rest_b.iter().rev())
+        .take_while(|(x, y)| x == y)
+        .count();
     let one_letter = rest_a.len().max(rest_b.len()) - end <= 1;
     one_letter || sorted(&a) == sorted(&b)
 }
@@ -251,7 +256,12 @@ mod tests {
 
     #[test]
     fn near_keys() {
-        for (a, b) in [("idle", "idel"), ("max_bytes", "max-bytes"), ("rate", "rates"), ("to", "t")] {
+        for (a, b) in [
+            ("idle", "idel"),
+            ("max_bytes", "max-bytes"),
+            ("rate", "rates"),
+            ("to", "t"),
+        ] {
             assert!(is_near(a, b), "{a} {b}");
         }
         assert!(!is_near("listen", "idle") && !is_near("rate", "retries"));

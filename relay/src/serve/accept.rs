@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The task of one socket that listens.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::connection;
@@ -22,12 +24,12 @@ pub fn start(
     tokio::spawn(async move {
         tokio::select! {
             () = accept(&bound, &role, &shared) => {}
-            () = stop.cancelled() => {}
+            () = stop.cancelled() => rest(&bound, &role, &shared).await,
         }
     })
 }
 
-fn present(slot: &std::sync::RwLock<Arc<Service>>) -> Arc<Service> {
+fn present(slot: &RwLock<Arc<Service>>) -> Arc<Service> {
     slot.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -43,17 +45,50 @@ async fn accept(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
                 return;
             };
             let service = present(slot);
-            service.stats.below(service.spec.max_connections).await;
-            let accepted = next(bound).await;
-            // a reload may have come while it waited
-            let service = present(slot);
             if let Some(rate) = &service.rate {
                 rate.one().await;
             }
-            let live = service.stats.enter(service.spec.max_connections).await;
-            let shared = shared.clone();
-            tokio::spawn(connection::serve(service, shared, accepted, (permit, live)));
+            service.stats.below(service.spec.max_connections).await;
+            let accepted = next(bound).await;
+            // a reload may have come while it waited
+            begin(present(slot), shared, accepted, permit);
         },
+    }
+}
+
+/// Those who have connected by the time at which the socket is closed.
+async fn rest(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
+    let Role::Serve(slot) = role else { return };
+    for _ in 0..shared.most {
+        let Ok(permit) = shared.slots.clone().try_acquire_owned() else {
+            return;
+        };
+        match timeout(Duration::ZERO, bound.accept()).await {
+            Ok(Ok(accepted)) => begin(present(slot), shared, accepted, permit),
+            _ => return,
+        }
+    }
+}
+
+/// Has a task of its own serve a connection.
+fn begin(
+    service: Arc<Service>,
+    shared: &Arc<Shared>,
+    accepted: Accepted,
+    permit: OwnedSemaphorePermit,
+) {
+    let (shared, most) = (shared.clone(), service.spec.max_connections);
+    match service.stats.try_enter(most) {
+        Some(live) => {
+            tokio::spawn(connection::serve(service, shared, accepted, (permit, live)));
+        }
+        // Another address of the same listener was quicker.
+        None => {
+            tokio::spawn(async move {
+                let live = service.stats.enter(most).await;
+                connection::serve(service, shared, accepted, (permit, live)).await;
+            });
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::front::{self, Failure, Opening};
-use super::registry::{Entry, Joined};
+use super::registry::{Entry, Joined, Registered};
 use super::shared::{Service, Shared};
 use super::sources::Admitted;
 use super::stats::Live;
@@ -78,8 +78,8 @@ pub async fn serve(
             report.detail = failure.detail;
         }
     }
-    finish(&service, &shared, &registered.entry, &report);
-    drop((registered, counted));
+    finish(&service, &shared, registered, &report);
+    drop(counted);
 }
 
 /// Two ends that are joined, and what counts the connection while it lives.
@@ -342,14 +342,15 @@ async fn destination(service: &Service, address: &Address) -> Result<Reached, Fa
 }
 
 /// Counts the connection, and writes its line.
-fn finish(service: &Service, shared: &Shared, entry: &Entry, report: &Report) {
+fn finish(service: &Service, shared: &Shared, registered: Registered, report: &Report) {
     let (up, down) = report
         .link
         .as_ref()
         .map_or_else(Default::default, |l| l.sums());
-    service.stats.end(report.reason, &up, &down);
+    let entry = registered.entry.clone();
+    registered.leave(|| service.stats.end(report.reason, &up, &down));
     if !report.silent {
-        let line = line(service, entry, report, &up, &down);
+        let line = line(service, &entry, report, &up, &down);
         shared.log.line(service.log, &line);
     }
 }
@@ -384,7 +385,7 @@ fn line(service: &Service, entry: &Entry, report: &Report, up: &Sums, down: &Sum
         line.text(
             "why",
             if same {
-                up_why
+                up_why.to_string()
             } else {
                 format!("up: {up_why}; down: {down_why}")
             },

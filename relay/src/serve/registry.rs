@@ -74,9 +74,17 @@ impl Registry {
 
     /// All of them, the oldest first.
     pub fn all(&self) -> Vec<Arc<Entry>> {
-        let mut all: Vec<_> = self.lock().values().cloned().collect();
+        self.all_and(|| ()).0
+    }
+
+    /// The same with what `also` says in a moment at which none of them ends.
+    pub fn all_and<T>(&self, also: impl FnOnce() -> T) -> (Vec<Arc<Entry>>, T) {
+        let live = self.lock();
+        let mut all: Vec<_> = live.values().cloned().collect();
+        let also = also();
+        drop(live);
         all.sort_unstable_by_key(|e| e.id);
-        all
+        (all, also)
     }
 
     /// Waits until there are none.
@@ -97,6 +105,15 @@ impl Registry {
 pub struct Registered {
     registry: Arc<Registry>,
     pub entry: Arc<Entry>,
+}
+
+impl Registered {
+    /// Leaves, and has `count` count the connection as ended in the same moment.
+    pub fn leave(self, count: impl FnOnce()) {
+        let mut live = self.registry.lock();
+        live.remove(&self.entry.id);
+        count();
+    }
 }
 
 impl Drop for Registered {

@@ -33,29 +33,36 @@ impl Stats {
 
     /// Waits until fewer than `most` are open.
     pub async fn below(&self, most: Option<usize>) {
-        loop {
-            let told = self.freed.notified();
-            if most.is_none_or(|most| self.open() < most) {
-                return;
-            }
-            told.await;
-        }
+        let fewer = || most.is_none_or(|most| self.open() < most).then_some(());
+        self.once(fewer).await;
     }
 
-    /// Counts a connection as open until the guard is dropped; waits while `most` are.
-    pub async fn enter(self: &Arc<Self>, most: Option<usize>) -> Live {
+    /// Counts a connection as open until the guard is dropped, if fewer than `most` are.
+    pub fn try_enter(self: &Arc<Self>, most: Option<usize>) -> Option<Live> {
         let most = most.unwrap_or(usize::MAX);
         let one_more = |open| (open < most).then_some(open + 1);
+        let order = Ordering::AcqRel;
+        self.open
+            .fetch_update(order, Ordering::Acquire, one_more)
+            .ok()?;
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        Some(Live(self.clone()))
+    }
+
+    /// The same; waits while `most` are.
+    pub async fn enter(self: &Arc<Self>, most: Option<usize>) -> Live {
+        self.once(|| self.try_enter(most)).await
+    }
+
+    /// Asks at once, and again whenever a connection has ended.
+    async fn once<T>(&self, ask: impl Fn() -> Option<T>) -> T {
         loop {
             let told = self.freed.notified();
-            let order = Ordering::AcqRel;
-            if self
-                .open
-                .fetch_update(order, Ordering::Acquire, one_more)
-                .is_ok()
-            {
-                self.accepted.fetch_add(1, Ordering::Relaxed);
-                return Live(self.clone());
+            tokio::pin!(told);
+            // what is told from here on is not missed
+            told.as_mut().enable();
+            if let Some(answer) = ask() {
+                return answer;
             }
             told.await;
         }
@@ -81,6 +88,6 @@ pub struct Live(Arc<Stats>);
 impl Drop for Live {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::AcqRel);
-        self.0.freed.notify_one();
+        self.0.freed.notify_waiters();
     }
 }

@@ -2,6 +2,7 @@
 //! One direction of a link: from its source's bytes to its end, whatever the mode.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -122,7 +123,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    fn do_without(&mut self, mode: Mode, why: String) -> Step {
+    fn do_without(&mut self, mode: Mode, why: impl Into<Arc<str>>) -> Step {
         self.asked = self.link.kernel.state();
         self.way.chosen.set(mode, why);
         Step::Again
@@ -288,7 +289,7 @@ impl<'a> Direction<'a> {
     fn refused(&mut self, e: io::Error) -> Step {
         if sys::is(&e, Errno::NOTCONN) && self.link.limits.wanted != Wanted::Auto {
             // what a source that is gone has left is carried all the same
-            return self.do_without(Mode::Copy, "a connection had ended before".into());
+            return self.do_without(Mode::Copy, "a connection had ended before");
         }
         if !kernel::is_unavailable(&e) {
             return Step::End(End::Source(e));
@@ -299,12 +300,12 @@ impl<'a> Direction<'a> {
         if sys::is(&e, Errno::NOPROTOOPT) || sys::is(&e, Errno::PERM) {
             self.link.kernel.probe();
         }
-        let why = match e.raw_os_error().map(Errno::from_raw_os_error) {
+        let why: Arc<str> = match e.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOPROTOOPT) => self.link.kernel.why_not(),
             Some(Errno::INVAL) => "a socket is in other use, such as kTLS".into(),
             Some(Errno::PROTONOSUPPORT) => "a socket is not TCP, such as MPTCP".into(),
             Some(Errno::NOTCONN) => "a connection had ended before".into(),
-            _ => format!("SO_SPLICE: {e}"),
+            _ => format!("SO_SPLICE: {e}").into(),
         };
         self.do_without(Mode::Pipe, why)
     }
@@ -313,7 +314,7 @@ impl<'a> Direction<'a> {
     fn left(&mut self) -> Step {
         self.link.kernel.probe();
         let why = if self.link.kernel.is_available() {
-            "the kernel ended the splice".to_string()
+            "the kernel ended the splice".into()
         } else {
             self.link.kernel.why_not()
         };

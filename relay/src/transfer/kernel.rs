@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -12,11 +12,19 @@ use socket2::{Domain, Socket, Type};
 use crate::net::{Stream, sys};
 
 /// Whether the kernel accepts splices. One for a process.
-#[derive(Default)]
 pub struct Kernel {
     /// odd while it does; each change adds one, so that a direction notices one it slept through
     state: AtomicU64,
-    why_not: Mutex<String>,
+    why_not: Mutex<Arc<str>>,
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Kernel {
+            state: AtomicU64::new(0),
+            why_not: Mutex::new("not asked yet".into()),
+        }
+    }
 }
 
 impl Kernel {
@@ -37,7 +45,7 @@ impl Kernel {
         self.state.load(Ordering::Acquire)
     }
 
-    pub fn why_not(&self) -> String {
+    pub fn why_not(&self) -> Arc<str> {
         self.why_not
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -46,7 +54,7 @@ impl Kernel {
 
     /// Has all directions do without, until [`probe`](Self::probe) finds it there.
     pub fn unavailable(&self, why: &str) {
-        *self.why_not.lock().unwrap_or_else(PoisonError::into_inner) = why.to_string();
+        *self.why_not.lock().unwrap_or_else(PoisonError::into_inner) = why.into();
         self.set(false);
     }
 
@@ -120,7 +128,7 @@ mod tests {
         assert!(kernel.is_available());
         kernel.unavailable("drained");
         assert!(!kernel.is_available());
-        assert_eq!(kernel.why_not(), "drained");
+        assert_eq!(&*kernel.why_not(), "drained");
         assert_ne!(kernel.state(), first);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How a direction forwards its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,14 +56,14 @@ impl FromStr for Wanted {
 }
 
 /// The mode of a direction, and why it is that one.
-pub struct Chosen(Mutex<(Mode, String)>);
+pub struct Chosen(Mutex<(Mode, Arc<str>)>);
 
 impl Chosen {
-    pub fn new(mode: Mode, why: impl Into<String>) -> Self {
+    pub fn new(mode: Mode, why: impl Into<Arc<str>>) -> Self {
         Chosen(Mutex::new((mode, why.into())))
     }
 
-    pub fn get(&self) -> (Mode, String) {
+    pub fn get(&self) -> (Mode, Arc<str>) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -74,7 +74,7 @@ impl Chosen {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    pub fn set(&self, mode: Mode, why: impl Into<String>) {
+    pub fn set(&self, mode: Mode, why: impl Into<Arc<str>>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (mode, why.into());
     }
 }
