@@ -12,7 +12,7 @@ import threading
 import time
 
 from lib import (Echo, Relay, accept, case, check, done, is_reset, listener, meanwhile, path, port,
-                 read_all, read_exactly, run, target)
+                 read_all, read_exactly, run, target, write)
 
 
 def one(listen, more):
@@ -149,6 +149,29 @@ def names():
     with Relay(simple(f"to = 'localhost:{good.address[1]}'\n")) as relay:
         check(name_of(relay) == b"g")
         check(relay.line()["target"] == good.to())
+
+
+def names_anew():
+    """A name that comes to stand for another address."""
+    if os.getuid() != 0:
+        print("skip names_anew: it needs root, for /etc/hosts of its own")
+        return
+    servers = [Echo(b"1")]
+    at = servers[0].address[1]
+    servers.append(Echo(b"2", ("127.0.0.2", at)))
+    hosts = write("hosts", "127.0.0.1 moving.test\n")
+    before = ["unshare", "--mount", "sh", "-c", f'mount --bind {hosts} /etc/hosts && exec "$@"', "sh"]
+    with Relay("resolve = '1s'\n" + simple(f"to = 'moving.test:{at}'\n"), before=before) as relay:
+        check(name_of(relay) == b"1")
+        write("hosts", "127.0.0.2 moving.test\n")
+        end = time.monotonic() + 60
+        while (name := name_of(relay)) != b"2":
+            check(time.monotonic() < end, "it is still", name)
+        write("hosts", "\n")
+        relay.said.until("cannot be resolved, its addresses stay")
+        check(name_of(relay) == b"2")
+        [target_] = relay.get()["targets"]
+        check(target_["address"] == f"127.0.0.2:{at}", target_)
 
 
 def unix_sockets():
@@ -437,7 +460,7 @@ def networks():
         check(relay.get()["listeners"]["one"]["ended"].get("denied") == 2)
 
 
-CASES = [in_turn, least_connections, by_source, retry, hangs, no_target, checks, names, unix_sockets, ipv6, proxy_out,
+CASES = [in_turn, least_connections, by_source, retry, hangs, no_target, checks, names, names_anew, unix_sockets, ipv6, proxy_out,
          proxy_in, tls, slow_headers, connect_front, socks_front, most_connections, per_source, rates, networks]
 
 if __name__ == "__main__":

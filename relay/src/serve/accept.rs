@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The task of one socket that listens.
 
+use std::io::ErrorKind;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -98,8 +99,10 @@ async fn next(bound: &Bound) -> Accepted {
     loop {
         match bound.accept().await {
             Ok(accepted) => return accepted,
-            // The client has gone again, or a firewall has had its say.
-            Err(e) if !sys::is_shortage(&e) => tokio::task::yield_now().await,
+            // The client has gone again.
+            Err(e) if e.kind() == ErrorKind::ConnectionAborted => tokio::task::yield_now().await,
+            // A firewall has had its say, or the like.
+            Err(e) if !sys::is_shortage(&e) => tokio::time::sleep(Duration::from_millis(5)).await,
             Err(e) => {
                 if !said {
                     let at = bound.address().map_or(String::new(), |a| a.to_string());

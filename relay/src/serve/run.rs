@@ -122,40 +122,36 @@ impl Process {
             term: signal(SignalKind::terminate())?,
             int: signal(SignalKind::interrupt())?,
         };
-        // The file of a log's reader that is gone is no reason to end.
-        let _pipe = signal(SignalKind::pipe())?;
         self.announce();
         if let Some(predecessor) = predecessor {
             upgrade::tell_ready(predecessor);
         }
         notify(&[NotifyState::Ready]);
         tokio::spawn(watchdog());
-        let mut ask = interval(ASK);
-        ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
+        tokio::spawn(ask_again(self.shared.kernel.clone()));
+        let time = loop {
             tokio::select! {
-                _ = ask.tick() => self.ask(),
                 _ = signals.reload.recv() => self.reload().await,
                 _ = signals.upgrade.recv() => {
                     if self.upgrade().await {
                         self.relay.close(false).await;
-                        break;
+                        break None;
                     }
                 }
                 _ = signals.term.recv() => {
                     notify(&[NotifyState::Stopping]);
                     self.relay.close(true).await;
-                    break;
+                    break Some(self.relay.config.drain);
                 }
                 // at a terminal nobody waits
                 _ = signals.int.recv() => {
                     self.relay.close(true).await;
                     self.shared.cut.cancel();
-                    break;
+                    break None;
                 }
             }
-        }
-        self.drain(&mut signals).await;
+        };
+        self.drain(&mut signals, time).await;
         Ok(())
     }
 
@@ -172,19 +168,6 @@ impl Process {
         match kernel.is_available() {
             true => say("SO_SPLICE is there"),
             false => say(format!("no SO_SPLICE: {}", kernel.why_not())),
-        }
-    }
-
-    fn ask(&self) {
-        let before = self.shared.kernel.is_available();
-        self.shared.kernel.probe();
-        match (before, self.shared.kernel.is_available()) {
-            (false, true) => say("SO_SPLICE is there now"),
-            (true, false) => say(format!(
-                "no SO_SPLICE any more: {}",
-                self.shared.kernel.why_not()
-            )),
-            _ => {}
         }
     }
 
@@ -235,18 +218,24 @@ impl Process {
     }
 
     /// Lets connections come to their ends, for a time, or until a second signal.
-    async fn drain(&self, signals: &mut Signals) {
-        let (registry, time) = (&self.shared.registry, self.relay.config.drain);
+    async fn drain(&self, signals: &mut Signals, time: Option<Duration>) {
+        let registry = &self.shared.registry;
         if !registry.is_empty() && !self.shared.cut.is_cancelled() {
+            let how_long = time.map_or(String::new(), |t| format!(" for {} s", t.as_secs()));
             say(format!(
-                "{} connections may go on for {} s",
-                registry.len(),
-                time.as_secs()
+                "{} connections may go on{how_long}",
+                registry.len()
             ));
         }
+        let over = async {
+            match time {
+                Some(time) => sleep(time).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = registry.emptied() => return,
-            () = sleep(time) => {}
+            () = over => {}
             () = self.shared.cut.cancelled() => {}
             _ = signals.term.recv() => {}
             _ = signals.int.recv() => {}
@@ -262,6 +251,22 @@ impl Process {
 
 fn notify(states: &[NotifyState]) {
     let _ = sd_notify::notify(false, states);
+}
+
+/// Asks the kernel whether it splices, now and then.
+async fn ask_again(kernel: Arc<Kernel>) {
+    let mut tick = interval(ASK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let before = kernel.is_available();
+        kernel.probe();
+        match (before, kernel.is_available()) {
+            (false, true) => say("SO_SPLICE is there now"),
+            (true, false) => say(format!("no SO_SPLICE any more: {}", kernel.why_not())),
+            _ => {}
+        }
+    }
 }
 
 /// Tells systemd that this process still runs its tasks.
