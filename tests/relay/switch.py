@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 
-from lib import PROGRAM, Relay, accept, case, check, done, is_reset, listener, read_all, read_exactly, run, target
+from lib import PROGRAM, Relay, accept, case, check, done, is_reset, listener, meanwhile, read_all, read_exactly, run, target
 
 PART = bytes(i * 5 % 239 for i in range(100_000))
 
@@ -17,9 +17,9 @@ def feature(state):
 class Steps:
     """A connection through a relay, over which parts are sent one after the other."""
 
-    def __init__(self, mode="auto"):
+    def __init__(self, mode="auto", *options):
         self.server = listener()
-        self.relay = Relay(None, "--listen", "127.0.0.1:0", "--to", target(self.server), "--mode", mode)
+        self.relay = Relay(None, "--listen", "127.0.0.1:0", "--to", target(self.server), "--mode", mode, *options)
         self.client = self.relay.connect()
         self.target = accept(self.server)
 
@@ -93,6 +93,32 @@ def unloaded():
         check(line["reason"] == "closed" and line["bytes_up"] == 4 * len(PART), line)
 
 
+def one_way():
+    """One direction goes by SO_SPLICE in slices, the other one by pipe: each slice ends by an error of
+    the socket that the other one writes to."""
+    feature("off")
+    with Steps("auto", "--bandwidth", "2M") as s:
+        s.part()
+        feature("on")
+        s.relay.said.until("SO_SPLICE is there now")
+        # the target alone talks: its direction goes over
+        for _ in range(3):
+            s.target.sendall(PART)
+            check(read_exactly(s.client, len(PART)) == PART, "other bytes came down")
+        entry = s.relay.get("/connections")["connections"][0]
+        check((entry["mode_up"], entry["mode_down"]) == ("pipe", "sosplice"), entry)
+        talk = meanwhile(lambda: [s.target.sendall(PART) for _ in range(10)])
+        listen = meanwhile(read_exactly, s.client, 10 * len(PART))
+        for _ in range(3):
+            s.client.sendall(PART)
+            check(read_exactly(s.target, len(PART)) == PART, "other bytes came up")
+        talk.join()
+        check(listen.join() == 10 * PART, "other bytes came down")
+        line = s.end()
+        check(line["reason"] == "closed" and line["bytes_down"] == 14 * len(PART), line)
+    feature("on")
+
+
 def or_nothing():
     feature("off")
     done = subprocess.run([PROGRAM, "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1", "--mode", "sosplice"],
@@ -115,5 +141,6 @@ if __name__ == "__main__":
     case("auto/comes", comes)
     case("auto/goes", goes)
     case("auto/unloaded", unloaded)
+    case("auto/one_way", one_way)
     case("sosplice/or_nothing", or_nothing)
     done()

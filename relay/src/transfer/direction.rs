@@ -218,7 +218,8 @@ impl<'a> Direction<'a> {
         } else {
             self.link.limits.idle
         };
-        // An error that an earlier splice left in tokio's mind is not of this one.
+        // What an earlier splice left behind is not of this one.
+        self.way.taken();
         let _ = self.source.try_io(Interest::ERROR, would_block::<()>);
         let begun = self
             .way
@@ -253,7 +254,15 @@ impl<'a> Direction<'a> {
         let interest = Interest::READABLE | Interest::ERROR;
         let mut pause = Duration::from_millis(1);
         loop {
-            let ready = match self.source.ready(interest).await {
+            let ready = tokio::select! {
+                ready = self.source.ready(interest) => ready,
+                e = self.way.told() => {
+                    // a late word of an earlier splice ends this one, which then begins anew
+                    kernel::unsplice(self.source);
+                    return Over::Error(e);
+                }
+            };
+            let ready = match ready {
                 Ok(ready) => ready,
                 Err(e) => return Over::Error(e),
             };
@@ -271,18 +280,43 @@ impl<'a> Direction<'a> {
         }
     }
 
+    /// How the splice has ended, if it has: `EAGAIN` while it lives.
     fn look(&self) -> io::Result<Over> {
-        if let Some(e) = self.source.take_error() {
+        if let Some(e) = self.error() {
             return Ok(Over::Error(e));
         }
-        match self.source.peek_now() {
+        let over = match self.source.peek_now() {
             Ok(true) => Ok(Over::Left),
             Ok(false) => Ok(Over::Eof),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock && has_error(self.source) => {
-                Ok(Over::Unclear)
-            }
             Err(e) => Err(e),
+        };
+        // The splice may have ended since: its error is set in the moment in which reads
+        // find bytes again.
+        match over {
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
+            over => match self.error() {
+                Some(e) => Ok(Over::Error(e)),
+                None if has_error(self.source) => Ok(Over::Unclear),
+                None => over,
+            },
         }
+    }
+
+    fn error(&self) -> Option<io::Error> {
+        self.source.take_error().or_else(|| self.way.taken())
+    }
+
+    /// A write has failed. `None` if the sink is well: the splice of the other direction, whose
+    /// source it is, has ended by that error, and the write took it; then it is told.
+    fn write_failed(&self, e: io::Error) -> Option<End> {
+        let is_an_end = [Errno::FBIG, Errno::TIMEDOUT, Errno::LOOP]
+            .iter()
+            .any(|end| sys::is(&e, *end));
+        if is_an_end && self.other.meter.is_spliced() && self.sink.is_connected() {
+            self.other.tell(e);
+            return None;
+        }
+        Some(End::Sink(e))
     }
 
     /// The kernel does not begin a splice.
@@ -386,7 +420,7 @@ impl<'a> Direction<'a> {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.wait_writable().await?,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(End::Sink(e)),
+                Err(e) => self.write_failed(e).map_or(Ok(()), Err)?,
             }
         }
         Ok(())
@@ -429,7 +463,7 @@ impl<'a> Direction<'a> {
             .meter
             .add(Mode::Copy, (moved.bytes - rest.len()) as u64);
         if let Some(e) = moved.error {
-            return Err(End::Sink(e));
+            self.write_failed(e).map_or(Ok(()), Err)?;
         }
         while !rest.is_empty() {
             match self.sink.try_write(rest) {
@@ -438,7 +472,7 @@ impl<'a> Direction<'a> {
                     self.way.meter.add(Mode::Copy, n as u64);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.wait_writable().await?,
-                Err(e) => return Err(End::Sink(e)),
+                Err(e) => self.write_failed(e).map_or(Ok(()), Err)?,
             }
         }
         Ok(moved.bytes as u64)

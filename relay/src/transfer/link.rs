@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A client's connection and the target's, joined.
 
-use std::sync::Arc;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use super::meter::{Meter, Sums};
 use super::mode::Chosen;
@@ -39,6 +42,9 @@ pub struct Way {
     done: AtomicBool,
     /// the number of bytes at which the idle time was last over
     quiet: AtomicU64,
+    /// the error by which its splice ended, where a write of the other direction took it
+    error: Mutex<Option<io::Error>>,
+    told: Notify,
 }
 
 impl Way {
@@ -49,6 +55,32 @@ impl Way {
             bucket: limits.bandwidth.map(Bucket::bandwidth),
             done: AtomicBool::new(false),
             quiet: AtomicU64::new(NEVER),
+            error: Mutex::new(None),
+            told: Notify::new(),
+        }
+    }
+
+    /// Tells the direction how its splice has ended.
+    pub fn tell(&self, error: io::Error) {
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        self.told.notify_one();
+    }
+
+    /// What it was told, once.
+    pub fn taken(&self) -> Option<io::Error> {
+        self.error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    /// Waits until it is told.
+    pub async fn told(&self) -> io::Error {
+        loop {
+            if let Some(error) = self.taken() {
+                return error;
+            }
+            self.told.notified().await;
         }
     }
 

@@ -71,6 +71,11 @@ impl Meter {
         Ok(())
     }
 
+    /// Whether a splice is under way, or its end not noticed yet.
+    pub fn is_spliced(&self) -> bool {
+        self.lock().spliced
+    }
+
     /// Takes over what the kernel has counted for the splice, which has ended.
     pub fn end(&self, source: &Stream) -> u64 {
         let mut state = self.lock();
