@@ -54,7 +54,7 @@ pub fn run(
         builder.worker_threads(workers);
     }
     let runtime = builder.enable_all().build().map_err(one("no threads"))?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         let mut passed = Passed::adopt(inherited).map_err(|e| vec![e])?;
         let most = connections_for(sys::raise_descriptor_limit(), &config);
         let shared = Arc::new(Shared::new(log, most, admin));
@@ -66,6 +66,8 @@ pub fn run(
                 "the socket {name} was passed, and no listener wants it"
             ));
         }
+        // nobody is to wait at a socket where nobody accepts
+        drop(passed);
         let process = Process {
             relay,
             shared: shared.clone(),
@@ -75,7 +77,10 @@ pub fn run(
         let result = process.live(predecessor).await;
         shared.log.flush();
         result.map_err(one("signals"))
-    })
+    });
+    // a name that is just looked up is not waited for
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
 }
 
 /// Two descriptors a connection, and some for listeners, pipes and what the libraries open.
@@ -180,7 +185,10 @@ impl Process {
             notify(&[NotifyState::Reloading, since]);
         }
         let problems = match config::load(file) {
-            Ok(config) => self.relay.reload(config).await.err().unwrap_or_default(),
+            Ok(config) => match insist(&config, &self.shared.kernel) {
+                Ok(()) => self.relay.reload(config).await.err().unwrap_or_default(),
+                Err(problems) => problems,
+            },
             Err(mistakes) => mistakes.iter().map(ToString::to_string).collect(),
         };
         let mut counts = self

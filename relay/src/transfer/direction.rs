@@ -266,7 +266,9 @@ impl<'a> Direction<'a> {
                 Ok(ready) => ready,
                 Err(e) => return Over::Error(e),
             };
-            let unclear = match self.source.try_io(interest, || self.look()) {
+            // tokio knows readiness for one of them at a time
+            let shown = if ready.is_error() { Interest::ERROR } else { Interest::READABLE };
+            let unclear = match self.source.try_io(shown, || self.look()) {
                 Ok(Over::Unclear) => true,
                 Ok(over) => return over,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.is_read_closed(),
