@@ -267,7 +267,11 @@ impl<'a> Direction<'a> {
                 Err(e) => return Over::Error(e),
             };
             // tokio knows readiness for one of them at a time
-            let shown = if ready.is_error() { Interest::ERROR } else { Interest::READABLE };
+            let shown = if ready.is_error() {
+                Interest::ERROR
+            } else {
+                Interest::READABLE
+            };
             let unclear = match self.source.try_io(shown, || self.look()) {
                 Ok(Over::Unclear) => true,
                 Ok(over) => return over,

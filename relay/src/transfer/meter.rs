@@ -32,6 +32,16 @@ struct State {
     sums: Sums,
     /// The kernel counts besides what is in `sums`.
     spliced: bool,
+    /// What it had counted when somebody last asked: a module that is drained forgets the counts
+    /// of the splices that it ends.
+    seen: u64,
+}
+
+impl State {
+    fn look(&mut self, source: &Stream) -> u64 {
+        self.seen = self.seen.max(kernel::moved(source));
+        self.seen
+    }
 }
 
 /// The counter of one direction. Its lock makes the moments at which the kernel's count begins
@@ -46,10 +56,10 @@ impl Meter {
 
     /// Bytes so far, those that the kernel just moves from `source` included.
     pub fn sums(&self, source: &Stream) -> Sums {
-        let state = self.lock();
+        let mut state = self.lock();
         let mut sums = state.sums;
         if state.spliced {
-            sums.sosplice += kernel::moved(source);
+            sums.sosplice += state.look(source);
         }
         sums
     }
@@ -68,6 +78,7 @@ impl Meter {
         let mut state = self.lock();
         start()?;
         state.spliced = true;
+        state.seen = 0;
         Ok(())
     }
 
@@ -79,7 +90,7 @@ impl Meter {
     /// Takes over what the kernel has counted for the splice, which has ended.
     pub fn end(&self, source: &Stream) -> u64 {
         let mut state = self.lock();
-        let bytes = kernel::moved(source);
+        let bytes = state.look(source);
         state.sums.sosplice += bytes;
         state.spliced = false;
         bytes
