@@ -56,7 +56,7 @@ impl Relay {
             config,
         };
         let next = relay.prepare(&relay.config, passed).await?;
-        relay.commit(next);
+        relay.commit(next).await;
         Ok(relay)
     }
 
@@ -67,7 +67,7 @@ impl Relay {
     pub async fn reload(&mut self, config: Config) -> Result<(), Vec<String>> {
         let next = self.prepare(&config, &mut Passed::default()).await?;
         self.config = config;
-        self.commit(next);
+        self.commit(next).await;
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Relay {
         }))
     }
 
-    fn commit(&mut self, next: Next) {
+    async fn commit(&mut self, next: Next) {
         let mut before = std::mem::take(&mut self.open);
         for (address, bound, service) in next.sockets {
             let open = before.remove(&address);
@@ -171,6 +171,7 @@ impl Relay {
         }
         for open in before.into_values() {
             open.stop.cancel();
+            let _ = open.task.await;
             forget_file(&open.bound);
         }
         self.services = next.services;
