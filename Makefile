@@ -9,7 +9,9 @@ KDIR    ?= /lib/modules/$(KREL)/build
 VERSION := $(shell sed -n 's/^MODULE_VERSION("\(.*\)");/\1/p' module/main.c)
 CONF     = $(DESTDIR)/etc/socksplice/policy.toml
 CLI     := cli/target/release/socksplice
-LAYERS  := check ring models unit install lab cli behave fuzz topo psock sosplice deb
+RELAY   := cli/target/release/socksplice-relay
+RELAYCONF = $(DESTDIR)/etc/socksplice/relay.toml
+LAYERS  := check ring models unit install lab cli behave fuzz topo psock sosplice relay deb
 ARGS    ?=
 
 all: deps cli module	## build the command line and the module for this machine's kernel
@@ -25,6 +27,9 @@ deps:
 
 cli: deps	## build the command line, with its BPF policy
 	@scripts/cargo build --manifest-path cli/Cargo.toml --release --locked
+
+relay: deps	## build the proxy, socksplice-relay
+	@scripts/cargo build --manifest-path relay/Cargo.toml --release --locked
 
 module:	## build the module for this machine's kernel
 	@if [ -e $(KDIR)/Makefile ]; then \
@@ -87,7 +92,7 @@ install:	## install the command line, man pages, completions, unit and the modul
 uninstall:	## stop and remove what install put there
 	@[ -n "$(DESTDIR)" ] || scripts/retire $(PREFIX)/sbin/socksplice $(UNITDIR)/socksplice.service
 	scripts/dkms uninstall "$(VERSION)" "$(DESTDIR)"
-	rm -f $(DESTDIR)$(PREFIX)/sbin/socksplice $(DESTDIR)$(PREFIX)/share/man/man8/socksplice*.8 \
+	rm -f $(DESTDIR)$(PREFIX)/sbin/socksplice $(filter-out %/socksplice-relay.8,$(wildcard $(DESTDIR)$(PREFIX)/share/man/man8/socksplice*.8)) \
 		$(DESTDIR)$(PREFIX)/share/man/man4/so_splice.4 $(DESTDIR)$(PREFIX)/share/man/man3/socksplice.h.3 \
 		$(DESTDIR)$(PREFIX)/include/socksplice.h \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/socksplice \
@@ -97,7 +102,22 @@ uninstall:	## stop and remove what install put there
 	@if cmp -s service/policy.toml $(CONF); then rm $(CONF) && rmdir --ignore-fail-on-non-empty $(dir $(CONF)); \
 	elif [ -e $(CONF) ]; then echo "$(CONF) was changed: it stays"; fi
 
-deb: cli	## build a Debian package into build/deb
+install-relay:	## install the proxy, its man pages, its unit and an example of its file
+	@[ -x $(RELAY) ] || { echo "nothing is built yet: run 'make relay' first" >&2; exit 1; }
+	install -D -m 755 $(RELAY) $(DESTDIR)$(PREFIX)/sbin/socksplice-relay
+	install -D -m 644 man/socksplice-relay.8 $(DESTDIR)$(PREFIX)/share/man/man8/socksplice-relay.8
+	install -D -m 644 man/socksplice-relay.toml.5 $(DESTDIR)$(PREFIX)/share/man/man5/socksplice-relay.toml.5
+	install -d $(DESTDIR)$(UNITDIR)
+	sed 's|@SBIN@|$(PREFIX)/sbin|' service/socksplice-relay.service.in > $(DESTDIR)$(UNITDIR)/socksplice-relay.service
+	[ -e $(RELAYCONF) ] || install -D -m 644 service/socksplice-relay.toml $(RELAYCONF)
+
+uninstall-relay:	## remove what install-relay put there
+	rm -f $(DESTDIR)$(PREFIX)/sbin/socksplice-relay $(DESTDIR)$(PREFIX)/share/man/man8/socksplice-relay.8 \
+		$(DESTDIR)$(PREFIX)/share/man/man5/socksplice-relay.toml.5 $(DESTDIR)$(UNITDIR)/socksplice-relay.service
+	@if cmp -s service/socksplice-relay.toml $(RELAYCONF); then rm $(RELAYCONF) && rmdir --ignore-fail-on-non-empty $(dir $(RELAYCONF)); \
+	elif [ -e $(RELAYCONF) ]; then echo "$(RELAYCONF) was changed: it stays"; fi
+
+deb: cli relay	## build the Debian packages into build/deb
 	@scripts/deb "$(VERSION)"
 
 clean:	## remove what was built, but keep what was downloaded
@@ -107,4 +127,4 @@ clean:	## remove what was built, but keep what was downloaded
 distclean: clean	## remove the downloads too
 	rm -rf build
 
-.PHONY: all help deps cli module modules test test-full test-debug test-uml check demo bench bench-native install uninstall deb clean distclean
+.PHONY: all help deps cli relay module modules test test-full test-debug test-uml check demo bench bench-native install uninstall install-relay uninstall-relay deb clean distclean

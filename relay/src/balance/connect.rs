@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Connecting, within a time.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::net::{Peer, Stream, sys};
+
+/// Connects within `time`. Where descriptors are short it waits for one.
+///
+/// # Errors
+/// Those of connect(2); `TimedOut`.
+pub async fn connect(peer: &Peer, time: Duration) -> io::Result<Stream> {
+    let end = Instant::now() + time;
+    loop {
+        let result = match timeout_at(end, once(peer)).await {
+            Ok(result) => result,
+            Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+        };
+        match result {
+            Err(e) if sys::is_shortage(&e) && Instant::now() < end => {
+                sleep(Duration::from_millis(20)).await;
+            }
+            Ok(stream) => {
+                stream.tune();
+                return Ok(stream);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+async fn once(peer: &Peer) -> io::Result<Stream> {
+    match peer {
+        Peer::Ip(address) => TcpStream::connect(address).await.map(Stream::Tcp),
+        Peer::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+        Peer::Unnamed => Err(io::ErrorKind::AddrNotAvailable.into()),
+    }
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The targets of one pool: found by name, chosen for a connection, checked.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::connect;
+use super::health::Target;
+use crate::config::{Balance, Check, Pool};
+use crate::log::say;
+use crate::net::{Address, Peer, Stream, source_key};
+
+/// All targets of the process by name and place: pools that share one share what is known of
+/// it, and so does what a reload puts in place of a pool.
+#[derive(Default)]
+pub struct Known(Mutex<HashMap<(Address, Peer), Weak<Target>>>);
+
+impl Known {
+    fn get(&self, name: &Address, peer: Peer) -> Arc<Target> {
+        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (name.clone(), peer.clone());
+        if let Some(target) = map.get(&key).and_then(Weak::upgrade) {
+            return target;
+        }
+        map.retain(|_, target| target.strong_count() > 0);
+        let target = Arc::new(Target::new(name.clone(), peer));
+        map.insert(key, Arc::downgrade(&target));
+        target
+    }
+
+    /// Those in use, in the order of their names.
+    pub fn all(&self) -> Vec<Arc<Target>> {
+        let map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = map.values().filter_map(Weak::upgrade).collect();
+        all.sort_by_cached_key(|t| (t.name.clone(), t.peer.to_string()));
+        all
+    }
+}
+
+pub struct Backends {
+    pub spec: Pool,
+    targets: RwLock<Arc<Vec<Arc<Target>>>>,
+    turn: AtomicUsize,
+}
+
+/// How long a name may take to be looked up.
+const LOOK_UP: Duration = Duration::from_secs(5);
+
+impl Backends {
+    /// # Errors
+    /// A name that cannot be resolved.
+    pub async fn new(spec: Pool, known: &Known) -> Result<Backends, String> {
+        let mut targets = Vec::new();
+        for name in &spec.to {
+            let peers = look_up(name).await;
+            let peers = peers.map_err(|e| format!("cannot resolve the target {name}: {e}"))?;
+            targets.extend(peers.into_iter().map(|p| known.get(name, p)));
+        }
+        Ok(Backends {
+            spec,
+            targets: RwLock::new(Arc::new(targets)),
+            turn: AtomicUsize::new(0),
+        })
+    }
+
+    pub fn targets(&self) -> Arc<Vec<Arc<Target>>> {
+        self.targets
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Looks its names up again. One that cannot be resolved keeps its targets.
+    async fn refresh(&self, known: &Known) {
+        let before = self.targets();
+        let mut targets = Vec::new();
+        for name in &self.spec.to {
+            match look_up(name).await {
+                Ok(peers) => targets.extend(peers.into_iter().map(|p| known.get(name, p))),
+                Err(e) => {
+                    say(format!(
+                        "{name} cannot be resolved, its addresses stay: {e}"
+                    ));
+                    targets.extend(before.iter().filter(|t| t.name == *name).cloned());
+                }
+            }
+        }
+        *self.targets.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(targets);
+    }
+
+    /// Looks names up every `interval` and runs the checks, until `stop`.
+    pub async fn tend(
+        self: Arc<Self>,
+        known: Arc<Known>,
+        interval: Duration,
+        stop: CancellationToken,
+    ) {
+        let names = async {
+            while self.spec.to.iter().any(|a| matches!(a, Address::Name(..))) {
+                sleep(interval).await;
+                self.refresh(&known).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let checks = async {
+            while let Some(check) = &self.spec.check {
+                self.check_all(check).await;
+                sleep(check.interval).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = names => {}
+            () = checks => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    async fn check_all(self: &Arc<Self>, check: &Check) {
+        let mut running = JoinSet::new();
+        for target in self.targets().iter() {
+            if target.begin_trial(Instant::now()) {
+                let (pool, target, check) = (self.clone(), target.clone(), check.clone());
+                running.spawn(async move {
+                    match timeout(check.timeout, try_out(&target, &check)).await {
+                        Ok(Ok(())) => pool.succeeded(&target, true),
+                        Ok(Err(e)) => pool.failed(&target, &format!("check: {e}")),
+                        Err(_) => pool.failed(&target, "check: no answer in time"),
+                    }
+                });
+            }
+        }
+        while running.join_next().await.is_some() {}
+    }
+
+    pub fn succeeded(&self, target: &Target, by_check: bool) {
+        if target.succeeded(&self.spec, by_check) {
+            say(format!("target {} is up", describe(target)));
+        }
+    }
+
+    pub fn failed(&self, target: &Target, why: &str) {
+        if target.failed(&self.spec) {
+            say(format!("target {} is down: {why}", describe(target)));
+        }
+    }
+
+    /// The target for a connection from `source`, none of those that were tried before.
+    pub fn pick(&self, source: Option<IpAddr>, tried: &[Arc<Target>]) -> Option<Arc<Target>> {
+        let now = Instant::now();
+        let targets = self.targets();
+        loop {
+            let fit = |t: &&Arc<Target>| {
+                !tried.iter().any(|u| Arc::ptr_eq(t, u)) && t.may_try(&self.spec, now)
+            };
+            let fit: Vec<_> = targets.iter().filter(fit).collect();
+            let chosen = self.choose(&fit, source)?;
+            // another connection may have begun to try it out meanwhile
+            if chosen.begin_trial(now) {
+                return Some(chosen.clone());
+            }
+        }
+    }
+
+    fn choose<'t>(
+        &self,
+        fit: &[&'t Arc<Target>],
+        source: Option<IpAddr>,
+    ) -> Option<&'t Arc<Target>> {
+        if fit.is_empty() {
+            return None;
+        }
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let in_turn = (0..fit.len()).map(|i| fit[(turn + i) % fit.len()]);
+        match (self.spec.balance, source) {
+            (Balance::LeastConnections, _) => in_turn.min_by_key(|t| t.active()),
+            (Balance::SourceHash, Some(ip)) => fit.iter().copied().max_by_key(|t| weight(ip, t)),
+            _ => in_turn.into_iter().next(),
+        }
+    }
+}
+
+fn describe(target: &Target) -> String {
+    let (name, peer) = (target.name.to_string(), target.peer.to_string());
+    if name == peer {
+        name
+    } else {
+        format!("{name} ({peer})")
+    }
+}
+
+/// Rendezvous hashing: each source has its own order of the targets, and only the sources of
+/// a target that goes away move. The same in every process and version.
+fn weight(source: IpAddr, target: &Target) -> u64 {
+    let text = format!("{} {}", source_key(source), target.peer);
+    // FNV-1a, then the finish of SplitMix64
+    let mut x = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, b| {
+        (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
+    });
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Where a name is now, in the order of the addresses.
+async fn look_up(name: &Address) -> io::Result<Vec<Peer>> {
+    match name {
+        Address::Ip(a) => Ok(vec![Peer::Ip(*a)]),
+        Address::Unix(path) => Ok(vec![Peer::Unix(path.clone())]),
+        Address::Name(host, port) => {
+            let found = timeout(LOOK_UP, tokio::net::lookup_host((host.as_str(), *port))).await;
+            let mut found: Vec<_> = found.map_err(|_| io::ErrorKind::TimedOut)??.collect();
+            found.sort();
+            found.dedup();
+            match found.is_empty() {
+                true => Err(io::Error::other("the name has no address")),
+                false => Ok(found.into_iter().map(Peer::Ip).collect()),
+            }
+        }
+        Address::Any(_) | Address::Passed(_) => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// The addresses of what a client asks for.
+pub async fn resolve(address: &Address) -> io::Result<Vec<Peer>> {
+    look_up(address).await
+}
+
+async fn try_out(target: &Target, check: &Check) -> io::Result<()> {
+    let stream = connect(&target.peer, check.timeout).await?;
+    if let Some(bytes) = &check.send {
+        stream.write_all(bytes).await?;
+    }
+    let result = match &check.expect {
+        Some(expected) => read_expected(&stream, expected).await,
+        None => Ok(()),
+    };
+    // a server need not keep a connection that nobody will use
+    stream.close_resets(true);
+    result
+}
+
+async fn read_expected(stream: &Stream, expected: &[u8]) -> io::Result<()> {
+    let mut answer = Vec::new();
+    while answer.len() < expected.len() {
+        if stream.read_more(&mut answer, 4096).await? == 0 {
+            return Err(io::Error::other("the answer is too short"));
+        }
+    }
+    if answer.starts_with(expected) {
+        Ok(())
+    } else {
+        Err(io::Error::other("another answer"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn pool(balance: &str, targets: &str) -> Backends {
+        let text = format!(
+            "[[listener]]\nlisten = '127.0.0.1:0'\nbalance = '{balance}'\nto = [{targets}]\n\
+             health = {{ fall = 1 }}"
+        );
+        let config = crate::config::parse(&text).unwrap();
+        let spec = config.listeners[0].pool.clone().unwrap();
+        Backends::new(spec, &Known::default()).await.unwrap()
+    }
+
+    const THREE: &str = "'127.0.0.1:1', '127.0.0.1:2', '127.0.0.1:3'";
+
+    #[tokio::test]
+    async fn in_turn_and_without_those_that_were_tried() {
+        let pool = pool("round-robin", THREE).await;
+        let picked: Vec<_> = (0..6)
+            .map(|_| pool.pick(None, &[]).unwrap().name.to_string())
+            .collect();
+        assert_eq!(picked[..3], picked[3..]);
+        assert_ne!(picked[0], picked[1]);
+        let tried = pool.targets()[..2].to_vec();
+        assert_eq!(
+            pool.pick(None, &tried).unwrap().name.to_string(),
+            "127.0.0.1:3"
+        );
+        assert!(pool.pick(None, &pool.targets()).is_none());
+    }
+
+    #[tokio::test]
+    async fn the_least_busy_one() {
+        let pool = pool("least-connections", THREE).await;
+        let targets = pool.targets();
+        let _held = (targets[0].enter(), targets[2].enter());
+        for _ in 0..3 {
+            assert!(Arc::ptr_eq(&pool.pick(None, &[]).unwrap(), &targets[1]));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_source_keeps_its_target_when_another_goes_down() {
+        let pool = pool("source-hash", THREE).await;
+        let sources = || (0..200u8).map(|i| Some(IpAddr::from([10, 0, 0, i])));
+        let before: Vec<_> = sources().map(|s| pool.pick(s, &[]).unwrap()).collect();
+        let lost = pool.targets()[0].clone();
+        let share = before.iter().filter(|t| Arc::ptr_eq(t, &lost)).count();
+        assert!((30..110).contains(&share), "{share} of 200");
+        pool.failed(&lost, "test");
+        for (source, old) in sources().zip(&before) {
+            let new = pool.pick(source, &[]).unwrap();
+            assert!(Arc::ptr_eq(&new, old) || Arc::ptr_eq(old, &lost));
+            assert!(!Arc::ptr_eq(&new, &lost));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_none_is_an_error() {
+        let text = "[[listener]]\nlisten='127.0.0.1:0'\nto='no-such-host.invalid:1'";
+        let spec = crate::config::parse(text).unwrap().listeners[0]
+            .pool
+            .clone()
+            .unwrap();
+        let why = Backends::new(spec, &Known::default()).await.err().unwrap();
+        assert!(
+            why.starts_with("cannot resolve the target no-such-host.invalid:1"),
+            "{why}"
+        );
+    }
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Where to listen, and where to connect to.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// An address as a configuration names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Address {
+    Ip(SocketAddr),
+    /// `*:PORT`: every address of both families, by one socket
+    Any(u16),
+    /// a host name, resolved anew while the relay runs
+    Name(String, u16),
+    Unix(PathBuf),
+    /// `systemd:NAME`: a socket that systemd passed
+    Passed(String),
+}
+
+impl Address {
+    /// Whether a relay can listen there.
+    pub fn can_listen(&self) -> bool {
+        !matches!(self, Address::Name(..))
+    }
+
+    /// Whether a relay can connect there.
+    pub fn can_connect(&self) -> bool {
+        match self {
+            Address::Ip(a) => a.port() != 0 && !a.ip().is_unspecified(),
+            Address::Name(_, port) => *port != 0,
+            Address::Unix(_) => true,
+            Address::Any(_) | Address::Passed(_) => false,
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return unix(path);
+        }
+        if text.starts_with('/') {
+            return unix(text);
+        }
+        if let Some(name) = text.strip_prefix("systemd:") {
+            return match name {
+                "" => Err("systemd: wants the name of a socket unit's descriptor".into()),
+                name => Ok(Address::Passed(name.into())),
+            };
+        }
+        if let Ok(address) = text.parse() {
+            return Ok(Address::Ip(address));
+        }
+        let (host, port) = text
+            .rsplit_once(':')
+            .ok_or_else(|| format!("'{text}' has no port (HOST:PORT, [IPV6]:PORT or unix:PATH)"))?;
+        let port: u16 = port
+            .parse()
+            .map_err(|_| format!("'{port}' in '{text}' is no port"))?;
+        match host {
+            "*" => Ok(Address::Any(port)),
+            host if is_name(host) => Ok(Address::Name(host.to_ascii_lowercase(), port)),
+            host => Err(format!(
+                "'{host}' in '{text}' is neither an address nor a host name"
+            )),
+        }
+    }
+}
+
+fn unix(path: &str) -> Result<Address, String> {
+    // sun_path holds 108 bytes, the last of which is zero
+    if path.is_empty() || path.len() > 107 || path.contains('\0') {
+        return Err(format!(
+            "'{path}' cannot be the path of a Unix socket (1 to 107 bytes)"
+        ));
+    }
+    Ok(Address::Unix(path.into()))
+}
+
+/// A host name by the rules of RFC 1123, with underscores.
+pub fn is_name(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let label = |l: &str| {
+        (1..=63).contains(&l.len())
+            && !l.starts_with('-')
+            && !l.ends_with('-')
+            && l.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    // "1.2.3" or "300.1.1.1" is a mistaken address, never a name: no top-level domain is a number
+    let last = host.rsplit('.').next().unwrap_or("");
+    (1..=253).contains(&host.len())
+        && host.split('.').all(label)
+        && !last.bytes().all(|b| b.is_ascii_digit())
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Address::Ip(a) => a.fmt(f),
+            Address::Any(port) => write!(f, "*:{port}"),
+            Address::Name(host, port) => write!(f, "{host}:{port}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Passed(name) => write!(f, "systemd:{name}"),
+        }
+    }
+}
+
+/// One end of a connection, as a log names it and as it is connected to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    Ip(SocketAddr),
+    Unix(PathBuf),
+    /// a client that has not bound its Unix socket to a path
+    Unnamed,
+}
+
+impl Peer {
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Peer::Ip(a) => Some(plain(a.ip())),
+            _ => None,
+        }
+    }
+
+    pub fn socket_address(&self) -> Option<SocketAddr> {
+        match self {
+            Peer::Ip(a) => Some(SocketAddr::new(plain(a.ip()), a.port())),
+            _ => None,
+        }
+    }
+
+    pub fn unix(path: Option<&Path>) -> Peer {
+        path.map_or(Peer::Unnamed, |p| Peer::Unix(p.into()))
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Peer::Ip(a) => SocketAddr::new(plain(a.ip()), a.port()).fmt(f),
+            Peer::Unix(path) => write!(f, "unix:{}", path.display()),
+            Peer::Unnamed => f.write_str("unix:"),
+        }
+    }
+}
+
+/// An IPv4 address that a socket of both families shows as `::ffff:a.b.c.d`, as what it is.
+pub fn plain(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
+        v4 => v4,
+    }
+}
+
+/// What a source counts as for limits: an IPv4 address, or the /64 of an IPv6 one, since a
+/// host has the whole of such a network to itself.
+pub fn source_key(ip: IpAddr) -> IpAddr {
+    match plain(ip) {
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for text in [
+            "127.0.0.1:80",
+            "[::1]:80",
+            "*:443",
+            "a.example:5",
+            "unix:/run/x.sock",
+            "systemd:web",
+            "localhost:1",
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        assert_eq!("/run/x".parse(), Ok(Address::Unix("/run/x".into())));
+    }
+
+    #[test]
+    fn mistaken_addresses_are_refused() {
+        for text in [
+            "",
+            "80",
+            "host",
+            ":80",
+            "host:",
+            "host:65536",
+            "1.2.3:80",
+            "300.1.1.1:80",
+            "::1:80:x",
+            "unix:",
+            "systemd:",
+            "-a:1",
+            "a..b:1",
+            "a b:1",
+        ] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mapped_address_counts_as_ipv4() {
+        assert_eq!(
+            source_key("::ffff:1.2.3.4".parse().unwrap()),
+            "1.2.3.4".parse::<IpAddr>().unwrap()
+        );
+        assert_eq!(
+            source_key("2001:db8:1:2:3:4:5:6".parse().unwrap()),
+            "2001:db8:1:2::".parse::<IpAddr>().unwrap()
+        );
+    }
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Addresses, networks and sockets.
+
+mod address;
+mod listen;
+mod network;
+mod stream;
+pub mod sys;
+
+pub use address::{Address, Peer, is_name, plain, source_key};
+pub use listen::{Accepted, Bound};
+pub use network::Network;
+pub use stream::Stream;

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Networks, for lists of who may connect and what may be connected to.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use super::address::plain;
+
+/// A network in CIDR notation; an address alone is a network of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    base: IpAddr,
+    bits: u8,
+}
+
+impl Network {
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        match (self.base, plain(ip)) {
+            (IpAddr::V4(base), IpAddr::V4(ip)) => {
+                same_prefix(base.to_bits().into(), ip.to_bits().into(), 32, self.bits)
+            }
+            (IpAddr::V6(base), IpAddr::V6(ip)) => {
+                same_prefix(base.to_bits(), ip.to_bits(), 128, self.bits)
+            }
+            _ => false,
+        }
+    }
+}
+
+fn same_prefix(a: u128, b: u128, width: u8, bits: u8) -> bool {
+    bits == 0 || (a ^ b) >> (width - bits) == 0
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (base, bits) = match text.split_once('/') {
+            Some((base, bits)) => (base, Some(bits)),
+            None => (text, None),
+        };
+        let base: IpAddr = base
+            .parse()
+            .map_err(|_| format!("'{text}' is no network (ADDRESS or ADDRESS/BITS)"))?;
+        let width = if base.is_ipv4() { 32 } else { 128 };
+        let bits = match bits {
+            None => width,
+            Some(bits) => bits.parse().ok().filter(|b| *b <= width).ok_or_else(|| {
+                format!("'{bits}' in '{text}' is no prefix length (0 to {width})")
+            })?,
+        };
+        let whole = Network { base, bits };
+        let host_bits = match base {
+            IpAddr::V4(ip) => u128::from(ip.to_bits()),
+            IpAddr::V6(ip) => ip.to_bits(),
+        };
+        let mask = match width - bits {
+            128 => u128::MAX,
+            n => (1 << n) - 1,
+        };
+        if host_bits & mask != 0 {
+            return Err(format!("'{text}' has bits set behind its first {bits}"));
+        }
+        Ok(whole)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}/{}", self.base, self.bits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_contain_their_addresses() {
+        for (network, inside, outside) in [
+            ("10.0.0.0/8", "10.255.0.1", "11.0.0.0"),
+            ("127.0.0.1", "::ffff:127.0.0.1", "127.0.0.2"),
+            ("0.0.0.0/0", "8.8.8.8", "::1"),
+            ("::/0", "::1", "1.1.1.1"),
+            ("2001:db8::/33", "2001:db8:7fff::", "2001:db8:8000::"),
+        ] {
+            let network: Network = network.parse().unwrap();
+            assert!(network.contains(inside.parse().unwrap()), "{network}");
+            assert!(!network.contains(outside.parse().unwrap()), "{network}");
+        }
+    }
+
+    #[test]
+    fn mistaken_networks_are_refused() {
+        for text in [
+            "",
+            "10.0.0.0/33",
+            "10.0.0.1/8",
+            "::1/127",
+            "x/8",
+            "::/129",
+            "10/8",
+        ] {
+            assert!(text.parse::<Network>().is_err(), "{text}");
+        }
+    }
+}

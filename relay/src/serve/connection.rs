@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: GPL-2.0
+//! One connection, from accept(2) to its line in the log.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use super::front::{self, Failure, Opening};
+use super::registry::{Entry, Joined, Registered};
+use super::shared::{Service, Shared};
+use super::sources::Admitted;
+use super::stats::Live;
+use crate::balance::{self, Backends, Entered, Target};
+use crate::config::Front;
+use crate::log::{Line, now};
+use crate::net::{Accepted, Address, Peer, Stream, sys};
+use crate::transfer::{Ending, Limits, Link, Mode, Sums, Which};
+use crate::wire::hello::Hello;
+use crate::wire::proxy;
+
+/// What the log says of a connection.
+struct Report {
+    client: Peer,
+    hello: Option<Hello>,
+    target: Option<Peer>,
+    connect: Option<Duration>,
+    link: Option<Arc<Link>>,
+    reason: &'static str,
+    detail: String,
+    /// A stranger could fill the log with them: they are only counted.
+    silent: bool,
+}
+
+/// `counted` is dropped at the end. The future is the task itself: another one around it would
+/// have room for it twice.
+pub async fn serve(
+    service: Arc<Service>,
+    shared: Arc<Shared>,
+    accepted: Accepted,
+    counted: (OwnedSemaphorePermit, Live),
+) {
+    let Accepted { stream, peer } = accepted;
+    stream.tune();
+    let (registry, stats) = (&shared.registry, service.stats.clone());
+    let registered = registry.enter(service.name.clone(), stats, peer.clone());
+    let mut report = Report {
+        client: peer,
+        hello: None,
+        target: None,
+        connect: None,
+        link: None,
+        reason: "",
+        detail: String::new(),
+        silent: false,
+    };
+    // All that is wanted only until then is freed before the connection's long life begins.
+    let opened = Box::pin(open(&service, &shared, stream, &mut report)).await;
+    match opened {
+        Ok(opened) => {
+            let link = opened.link.clone();
+            report.link = Some(opened.link.clone());
+            let joined = Joined {
+                client: report.client.clone(),
+                target: opened.target.clone(),
+                server_name: report.hello.as_ref().and_then(|h| h.server_name.clone()),
+                link: opened.link,
+            };
+            let _ = registered.entry.joined.set(joined);
+            let ending = link.run(&shared.cut).await;
+            (report.reason, report.detail) = reason(ending);
+            drop(opened.held);
+        }
+        Err(failure) => {
+            report.reason = failure.reason;
+            report.detail = failure.detail;
+        }
+    }
+    finish(&service, &shared, registered, &report);
+    drop(counted);
+}
+
+/// Two ends that are joined, and what counts the connection while it lives.
+struct Opened {
+    link: Arc<Link>,
+    target: Peer,
+    held: (Option<Admitted>, Option<Entered>),
+}
+
+fn reason(ending: Ending) -> (&'static str, String) {
+    match ending {
+        Ending::Closed => ("closed", String::new()),
+        Ending::Error(Which::Client, e) => ("client-error", e.to_string()),
+        Ending::Error(Which::Target, e) => ("target-error", e.to_string()),
+        Ending::Idle => ("idle", String::new()),
+        Ending::Limit => ("max-bytes", String::new()),
+        Ending::Loop => ("loop", "the bytes would come back here".into()),
+        Ending::Refused(e) => ("no-sosplice", e.to_string()),
+        Ending::Stopped => ("shutdown", String::new()),
+    }
+}
+
+/// From the accepted connection to a pair of them.
+async fn open(
+    service: &Service,
+    shared: &Shared,
+    client: Stream,
+    report: &mut Report,
+) -> Result<Opened, Failure> {
+    let result = tokio::select! {
+        result = join(service, &client, report) => result,
+        () = shared.cut.cancelled() => Err(Failure::new("shutdown", "")),
+    };
+    match result {
+        Ok(joined) => {
+            let limits = limits(service);
+            let (kernel, pipes) = (shared.kernel.clone(), shared.pipes.clone());
+            let link = Link::new(client, joined.stream, limits, kernel, pipes);
+            link.up.meter.add(Mode::Copy, joined.forwarded);
+            Ok(Opened {
+                link: Arc::new(link),
+                target: joined.peer,
+                held: (joined.admitted, joined.entered),
+            })
+        }
+        Err(failure) => {
+            client.close_resets(!matches!(failure.reason, "no-header"));
+            if matches!(service.spec.front, Front::Connect | Front::Socks5) {
+                // the answer that says why must arrive
+                client.close_resets(false);
+                let _ = client.shutdown_write();
+            }
+            Err(failure)
+        }
+    }
+}
+
+fn limits(service: &Service) -> Limits {
+    let spec = &service.spec;
+    Limits {
+        wanted: spec.mode,
+        idle: spec.idle,
+        max_bytes: spec.max_bytes,
+        bandwidth: spec.bandwidth,
+        shared: service.bandwidth.clone(),
+    }
+}
+
+struct Reached {
+    stream: Stream,
+    peer: Peer,
+    entered: Option<Entered>,
+    admitted: Option<Admitted>,
+    /// bytes of the client's that were sent by then
+    forwarded: u64,
+}
+
+async fn join(service: &Service, client: &Stream, report: &mut Report) -> Result<Reached, Failure> {
+    let spec = &service.spec;
+    let peer = report.client.clone();
+    let mut opening = Opening::new(peer.clone(), client.local_address());
+    let reading = async {
+        let trusted = spec.proxy_from.is_empty()
+            || peer
+                .ip()
+                .is_some_and(|ip| spec.proxy_from.iter().any(|n| n.contains(ip)));
+        if spec.proxy_in.is_some() && !trusted {
+            return Err(Failure::new(
+                "denied",
+                "not one whose PROXY header is believed",
+            ));
+        }
+        opening.proxy(client, spec).await?;
+        let admitted = service.sources.admit(spec, opening.client.ip());
+        let admitted = admitted.map_err(|reason| Failure::new(reason, ""))?;
+        opening.front(client, spec.front).await?;
+        Ok(admitted)
+    };
+    let read = timeout(spec.header_timeout, reading).await;
+    let read = read.unwrap_or_else(|_| Err(Failure::new("header-timeout", "")));
+    report.client = opening.client.clone();
+    report.hello = opening.hello.clone();
+    let admitted = read.inspect_err(|failure| {
+        report.silent = matches!(
+            failure.reason,
+            "denied" | "source-connections" | "source-rate"
+        );
+    })?;
+    let reached = match reach(service, &opening, report).await {
+        Ok(reached) => reached,
+        Err(failure) => {
+            front::refused(client, spec.front, failure.reason).await;
+            return Err(failure);
+        }
+    };
+    report.target = Some(reached.peer.clone());
+    greet(service, &opening, &reached.stream).await?;
+    let granted = front::granted(client, spec.front).await;
+    granted.map_err(|e| Failure::new("client-error", e.to_string()))?;
+    Ok(Reached {
+        admitted,
+        forwarded: opening.bytes.len() as u64,
+        ..reached
+    })
+}
+
+/// Sends the target what comes before the bytes that are forwarded.
+async fn greet(service: &Service, opening: &Opening, target: &Stream) -> Result<(), Failure> {
+    let mut bytes = match service.spec.proxy_out {
+        Some(version) => proxy::write(
+            version,
+            &proxy::Header {
+                addresses: opening.addresses,
+            },
+        ),
+        None => Vec::new(),
+    };
+    bytes.extend_from_slice(&opening.bytes);
+    match timeout(service.spec.connect_timeout, target.write_all(&bytes)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(e)) => Err(Failure::new("target-error", e.to_string())),
+        Err(_) => Err(Failure::new("connect-timeout", "the target takes no bytes")),
+    }
+}
+
+/// Connects to the target that the client's bytes or words ask for.
+async fn reach(
+    service: &Service,
+    opening: &Opening,
+    report: &mut Report,
+) -> Result<Reached, Failure> {
+    let began = Instant::now();
+    let reached = match &opening.destination {
+        Some(address) => destination(service, address).await,
+        None => {
+            let routed = opening
+                .hello
+                .as_ref()
+                .and_then(|h| front::route(&service.spec.routes, h));
+            let pool = match routed {
+                Some(route) => service.routes.get(route),
+                None => service.pool.as_ref(),
+            };
+            match pool {
+                Some(pool) => target(service, pool, opening.client.ip()).await,
+                None => Err(Failure::new("no-route", "no route for this ClientHello")),
+            }
+        }
+    };
+    report.connect = Some(began.elapsed());
+    reached
+}
+
+fn connect_failure(peer: &Peer, e: &std::io::Error) -> Failure {
+    let timed_out = e.kind() == std::io::ErrorKind::TimedOut;
+    let reason = if timed_out {
+        "connect-timeout"
+    } else {
+        "connect-failed"
+    };
+    Failure::new(reason, format!("{peer}: {e}"))
+}
+
+/// One target of a pool after the other.
+async fn target(
+    service: &Service,
+    pool: &Backends,
+    source: Option<IpAddr>,
+) -> Result<Reached, Failure> {
+    let mut tried: Vec<Arc<Target>> = Vec::new();
+    let mut last = Failure::new("no-target", "no target is up");
+    for _ in 0..=service.spec.retries {
+        let Some(target) = pool.pick(source, &tried) else {
+            break;
+        };
+        let entered = target.enter();
+        match balance::connect(&target.peer, service.spec.connect_timeout).await {
+            Ok(stream) => {
+                pool.succeeded(&target, false);
+                return Ok(Reached {
+                    stream,
+                    peer: target.peer.clone(),
+                    entered: Some(entered),
+                    admitted: None,
+                    forwarded: 0,
+                });
+            }
+            Err(e) => {
+                last = connect_failure(&target.peer, &e);
+                // what is short here is no fault of the target's
+                if !sys::is_shortage(&e) && e.kind() != std::io::ErrorKind::AddrNotAvailable {
+                    pool.failed(&target, &e.to_string());
+                }
+            }
+        }
+        tried.push(target);
+    }
+    Err(last)
+}
+
+/// What a client of CONNECT or SOCKS5 asks for, at the addresses that it may reach.
+async fn destination(service: &Service, address: &Address) -> Result<Reached, Failure> {
+    let (reach, time) = (&service.spec.reach, service.spec.connect_timeout);
+    let found = match timeout(time, balance::resolve(address)).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(e)) => return Err(Failure::new("unresolved", format!("{address}: {e}"))),
+        Err(_) => {
+            return Err(Failure::new(
+                "unresolved",
+                format!("{address}: no answer in time"),
+            ));
+        }
+    };
+    let may = |peer: &Peer| {
+        peer.socket_address().is_some_and(|a| {
+            reach.networks.iter().any(|n| n.contains(a.ip()))
+                && (reach.ports.is_empty() || reach.ports.contains(&a.port()))
+        })
+    };
+    let mut last = Failure::new("forbidden", format!("{address} is not in connect_to"));
+    for peer in found
+        .into_iter()
+        .filter(may)
+        .take(service.spec.retries as usize + 1)
+    {
+        match balance::connect(&peer, time).await {
+            Ok(stream) => {
+                return Ok(Reached {
+                    stream,
+                    peer,
+                    entered: None,
+                    admitted: None,
+                    forwarded: 0,
+                });
+            }
+            Err(e) => last = connect_failure(&peer, &e),
+        }
+    }
+    Err(last)
+}
+
+/// Counts the connection, and writes its line.
+fn finish(service: &Service, shared: &Shared, registered: Registered, report: &Report) {
+    let (up, down) = report
+        .link
+        .as_ref()
+        .map_or_else(Default::default, |l| l.sums());
+    let entry = registered.entry.clone();
+    registered.leave(|| service.stats.end(report.reason, &up, &down));
+    if !report.silent {
+        let line = line(service, &entry, report, &up, &down);
+        shared.log.line(service.log, &line);
+    }
+}
+
+fn line(service: &Service, entry: &Entry, report: &Report, up: &Sums, down: &Sums) -> Line {
+    let mut line = Line::default();
+    line.text("time", now())
+        .number("id", entry.id)
+        .text("listener", &*service.name)
+        .text("client", report.client.to_string());
+    if report.client != entry.peer {
+        line.text("via", entry.peer.to_string());
+    }
+    if let Some(hello) = &report.hello {
+        line.text("sni", hello.server_name.clone().unwrap_or_default());
+        let names: Vec<_> = hello
+            .alpn
+            .iter()
+            .map(|a| String::from_utf8_lossy(a))
+            .collect();
+        line.text("alpn", names.join(","));
+    }
+    if let Some(target) = &report.target {
+        line.text("target", target.to_string());
+    }
+    if let Some(link) = &report.link {
+        let ((up_mode, up_why), (down_mode, down_why)) =
+            (link.up.chosen.get(), link.down.chosen.get());
+        line.text("mode_up", up_mode.name())
+            .text("mode_down", down_mode.name());
+        let same = up_why == down_why;
+        line.text(
+            "why",
+            if same {
+                up_why.to_string()
+            } else {
+                format!("up: {up_why}; down: {down_why}")
+            },
+        );
+    }
+    line.number("bytes_up", up.total())
+        .number("bytes_down", down.total())
+        .number("sosplice_up", up.sosplice)
+        .number("sosplice_down", down.sosplice);
+    if let Some(time) = report.connect {
+        line.seconds("connect", time);
+    }
+    line.seconds("duration", entry.began.elapsed())
+        .text("reason", report.reason);
+    if !report.detail.is_empty() {
+        line.text("detail", report.detail.clone());
+    }
+    line
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What runs: the listeners of a configuration, which a reload replaces as a whole or not at all.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::accept;
+use super::inherit::Passed;
+use super::shared::{Role, Service, Shared};
+use super::sources::Sources;
+use crate::balance::Backends;
+use crate::config::{Config, Listener, Pool};
+use crate::log::Format;
+use crate::net::{Address, Bound};
+use crate::transfer::Bucket;
+
+/// A socket that listens, and the task that accepts there.
+struct Open {
+    bound: Arc<Bound>,
+    role: Role,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// All that a configuration wants, found and bound.
+struct Next {
+    services: Vec<Arc<Service>>,
+    sockets: Vec<(Address, Arc<Bound>, Option<Arc<Service>>)>,
+}
+
+pub struct Relay {
+    pub shared: Arc<Shared>,
+    open: HashMap<Address, Open>,
+    services: Vec<Arc<Service>>,
+    /// ends the look-ups and checks of the present configuration
+    tending: CancellationToken,
+    pub config: Config,
+}
+
+impl Relay {
+    /// # Errors
+    /// All that cannot be: addresses in use, names that are not resolved.
+    pub async fn start(
+        config: Config,
+        shared: Arc<Shared>,
+        passed: &mut Passed,
+    ) -> Result<Relay, Vec<String>> {
+        let mut relay = Relay {
+            shared,
+            open: HashMap::new(),
+            services: Vec::new(),
+            tending: CancellationToken::new(),
+            config,
+        };
+        let next = relay.prepare(&relay.config, passed).await?;
+        relay.commit(next).await;
+        Ok(relay)
+    }
+
+    /// Goes over to another configuration; connections keep theirs.
+    ///
+    /// # Errors
+    /// The same; all stays as it is then.
+    pub async fn reload(&mut self, config: Config) -> Result<(), Vec<String>> {
+        let next = self.prepare(&config, &mut Passed::default()).await?;
+        self.config = config;
+        self.commit(next).await;
+        Ok(())
+    }
+
+    async fn prepare(&self, config: &Config, passed: &mut Passed) -> Result<Next, Vec<String>> {
+        let mut problems = Vec::new();
+        let mut next = Next {
+            services: Vec::new(),
+            sockets: Vec::new(),
+        };
+        for spec in &config.listeners {
+            let service = self.service(spec, config.log).await;
+            let service = service.map_err(|e| problems.extend(e)).ok();
+            for address in &spec.listen {
+                match self.socket(address, passed) {
+                    Ok(bound) => next.sockets.push((address.clone(), bound, service.clone())),
+                    Err(e) => problems.push(e),
+                }
+            }
+            next.services.extend(service);
+        }
+        for address in &config.admin {
+            match self.socket(address, passed) {
+                Ok(bound) => next.sockets.push((address.clone(), bound, None)),
+                Err(e) => problems.push(e),
+            }
+        }
+        if problems.is_empty() {
+            Ok(next)
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// The socket at an address: that which is open, one that was passed, or a new one.
+    fn socket(&self, address: &Address, passed: &mut Passed) -> Result<Arc<Bound>, String> {
+        if let Some(open) = self.open.get(address) {
+            return Ok(open.bound.clone());
+        }
+        if let Some(bound) = passed.take(address) {
+            return Ok(Arc::new(bound));
+        }
+        let bound = Bound::bind(address);
+        bound
+            .map(Arc::new)
+            .map_err(|e| format!("cannot listen at {address}: {e}"))
+    }
+
+    async fn service(&self, spec: &Listener, log: Format) -> Result<Arc<Service>, Vec<String>> {
+        let mut problems = Vec::new();
+        let known = &self.shared.known;
+        let mut backends = async |pool: &Pool| {
+            let found = Backends::new(pool.clone(), known).await;
+            found
+                .map(Arc::new)
+                .map_err(|e| problems.push(format!("{}: {e}", spec.name)))
+                .ok()
+        };
+        let pool = match &spec.pool {
+            Some(pool) => backends(pool).await,
+            None => None,
+        };
+        let mut routes = Vec::new();
+        for route in &spec.routes {
+            routes.extend(backends(&route.pool).await);
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let before = self.services.iter().find(|s| *s.name == *spec.name);
+        Ok(Arc::new(Service {
+            name: spec.name.as_str().into(),
+            log,
+            pool,
+            routes,
+            sources: Sources::new(spec, before.map(|s| &s.sources)),
+            bandwidth: spec
+                .total_bandwidth
+                .map(|rate| Arc::new(Bucket::bandwidth(rate))),
+            rate: spec.rate.map(|rate| Bucket::new(rate, rate)),
+            stats: self.shared.stats_of(&spec.name),
+            spec: spec.clone(),
+        }))
+    }
+
+    async fn commit(&mut self, next: Next) {
+        let mut before = std::mem::take(&mut self.open);
+        for (address, bound, service) in next.sockets {
+            let open = before.remove(&address);
+            let open = match (open, service) {
+                (Some(open), Some(service)) if open.replace(&service) => open,
+                (Some(open), None) if matches!(open.role, Role::Admin) => open,
+                (was, service) => {
+                    // its socket may be the new one's too, and is closed only with the last
+                    if let Some(was) = was {
+                        was.stop.cancel();
+                    }
+                    self.begin(bound, service)
+                }
+            };
+            self.open.insert(address, open);
+        }
+        for open in before.into_values() {
+            open.stop.cancel();
+            let _ = open.task.await;
+            forget_file(&open.bound);
+        }
+        self.services = next.services;
+        self.tend();
+    }
+
+    fn begin(&self, bound: Arc<Bound>, service: Option<Arc<Service>>) -> Open {
+        let role = match service {
+            Some(service) => Role::Serve(Arc::new(RwLock::new(service))),
+            None => Role::Admin,
+        };
+        let stop = CancellationToken::new();
+        let shared = self.shared.clone();
+        let task = accept::start(bound.clone(), role.clone(), shared, stop.clone());
+        Open {
+            bound,
+            role,
+            stop,
+            task,
+        }
+    }
+
+    /// Looks names up and checks targets from now on by the present configuration.
+    fn tend(&mut self) {
+        std::mem::take(&mut self.tending).cancel();
+        for service in &self.services {
+            for pool in service.pool.iter().chain(&service.routes) {
+                let (pool, known) = (pool.clone(), self.shared.known.clone());
+                tokio::spawn(pool.tend(known, self.config.resolve, self.tending.clone()));
+            }
+        }
+    }
+
+    /// The sockets that listen, as another process is given them.
+    pub fn sockets(&self) -> impl Iterator<Item = (&Address, &Bound)> {
+        self.open
+            .iter()
+            .map(|(address, open)| (address, &*open.bound))
+    }
+
+    /// Accepts no more. `last` is false if another process goes on with the same sockets.
+    pub async fn close(&mut self, last: bool) {
+        for open in self.open.values() {
+            open.stop.cancel();
+        }
+        for (_, open) in self.open.drain() {
+            let _ = open.task.await;
+            if last {
+                forget_file(&open.bound);
+            }
+        }
+        self.tending.cancel();
+    }
+}
+
+impl Open {
+    /// Has the task that accepts go on for another service.
+    fn replace(&self, service: &Arc<Service>) -> bool {
+        match &self.role {
+            Role::Serve(slot) => {
+                *slot.write().unwrap_or_else(PoisonError::into_inner) = service.clone();
+                true
+            }
+            Role::Admin => false,
+        }
+    }
+}
+
+/// Removes the file of a Unix socket that nobody listens at any more.
+fn forget_file(bound: &Bound) {
+    if let Ok(Address::Unix(path)) = bound.address() {
+        let _ = std::fs::remove_file(path);
+    }
+}

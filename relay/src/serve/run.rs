@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The life of the process: start, signals, end.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use super::inherit::{self, Passed};
+use super::relay::Relay;
+use super::shared::{Admin, Shared};
+use super::upgrade::{self, Itself};
+use crate::config::{self, Config};
+use crate::log::{Log, say};
+use crate::net::sys;
+use crate::transfer::{Kernel, Mode, Wanted};
+
+/// Why the process ends with the status 1.
+pub type Failures = Vec<String>;
+
+/// How often the kernel is asked whether it splices.
+const ASK: Duration = Duration::from_secs(2);
+
+/// How long connections that are cut may take to end.
+const CUT: Duration = Duration::from_secs(3);
+
+/// Runs until a signal ends it. `file` is where `config` came from, if it came from a file.
+/// `admin` serves the admin sockets.
+///
+/// # Errors
+/// What kept it from beginning.
+pub fn run(
+    config: Config,
+    file: Option<PathBuf>,
+    workers: Option<usize>,
+    admin: Admin,
+) -> Result<(), Failures> {
+    let one = |what: &str| {
+        let what = what.to_string();
+        move |e: io::Error| vec![format!("{what}: {e}")]
+    };
+    // before any descriptor is opened that could have the number of one that was passed
+    let predecessor = upgrade::successor_of();
+    let inherited = inherit::inherited().map_err(|e| vec![e])?;
+    let itself = Itself::remember().map_err(one("cannot tell what program this is"))?;
+    let log = Log::start().map_err(one("no thread for the log"))?;
+    let mut builder = Builder::new_multi_thread();
+    if let Some(workers) = workers {
+        builder.worker_threads(workers);
+    }
+    let runtime = builder.enable_all().build().map_err(one("no threads"))?;
+    let result = runtime.block_on(async {
+        let mut passed = Passed::adopt(inherited).map_err(|e| vec![e])?;
+        let most = connections_for(sys::raise_descriptor_limit(), &config);
+        let shared = Arc::new(Shared::new(log, most, admin));
+        shared.kernel.probe();
+        insist(&config, &shared.kernel)?;
+        let relay = Relay::start(config, shared.clone(), &mut passed).await?;
+        for name in passed.rest() {
+            say(format!(
+                "the socket {name} was passed, and no listener wants it"
+            ));
+        }
+        // nobody is to wait at a socket where nobody accepts
+        drop(passed);
+        let process = Process {
+            relay,
+            shared: shared.clone(),
+            file,
+            itself,
+        };
+        let result = process.live(predecessor).await;
+        shared.log.flush();
+        result.map_err(one("signals"))
+    });
+    // a name that is just looked up is not waited for
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+/// Two descriptors a connection, and some for listeners, pipes and what the libraries open.
+fn connections_for(descriptors: u64, config: &Config) -> usize {
+    let spare = (descriptors / 8).clamp(16, 256);
+    let most = (descriptors.saturating_sub(spare) / 2).max(1) as usize;
+    config
+        .max_connections
+        .map_or(most, |wanted| wanted.min(most))
+}
+
+/// A configuration that has SO_SPLICE or nothing does not begin without it.
+fn insist(config: &Config, kernel: &Kernel) -> Result<(), Failures> {
+    let wants = |l: &&config::Listener| l.mode == Wanted::Only(Mode::Sosplice);
+    match config.listeners.iter().find(wants) {
+        Some(l) if !kernel.is_available() => Err(vec![format!(
+            "{}: mode sosplice: {}",
+            l.name,
+            kernel.why_not()
+        )]),
+        _ => Ok(()),
+    }
+}
+
+struct Process {
+    relay: Relay,
+    shared: Arc<Shared>,
+    file: Option<PathBuf>,
+    itself: Itself,
+}
+
+struct Signals {
+    reload: Signal,
+    upgrade: Signal,
+    term: Signal,
+    int: Signal,
+}
+
+impl Process {
+    async fn live(mut self, predecessor: Option<std::os::fd::OwnedFd>) -> io::Result<()> {
+        let mut signals = Signals {
+            reload: signal(SignalKind::hangup())?,
+            upgrade: signal(SignalKind::user_defined2())?,
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+        };
+        self.announce();
+        if let Some(predecessor) = predecessor {
+            upgrade::tell_ready(predecessor);
+        }
+        notify(&[NotifyState::Ready]);
+        tokio::spawn(watchdog());
+        tokio::spawn(ask_again(self.shared.kernel.clone()));
+        let time = loop {
+            tokio::select! {
+                _ = signals.reload.recv() => self.reload().await,
+                _ = signals.upgrade.recv() => {
+                    if self.upgrade().await {
+                        self.relay.close(false).await;
+                        break None;
+                    }
+                }
+                _ = signals.term.recv() => {
+                    notify(&[NotifyState::Stopping]);
+                    self.relay.close(true).await;
+                    break Some(self.relay.config.drain);
+                }
+                // at a terminal nobody waits
+                _ = signals.int.recv() => {
+                    self.relay.close(true).await;
+                    self.shared.cut.cancel();
+                    break None;
+                }
+            }
+        };
+        self.drain(&mut signals, time).await;
+        Ok(())
+    }
+
+    /// Where it listens, which the ports of the configuration may not say.
+    fn announce(&self) {
+        let mut lines: Vec<_> = self.relay.sockets().collect();
+        lines.sort_by_key(|(address, _)| (*address).clone());
+        for (_, bound) in lines {
+            if let Ok(address) = bound.address() {
+                say(format!("listening at {address}"));
+            }
+        }
+        let kernel = &self.shared.kernel;
+        match kernel.is_available() {
+            true => say("SO_SPLICE is there"),
+            false => say(format!("no SO_SPLICE: {}", kernel.why_not())),
+        }
+    }
+
+    async fn reload(&mut self) {
+        let Some(file) = &self.file else {
+            say("no reload: the configuration came from the command line");
+            return;
+        };
+        if let Ok(since) = NotifyState::monotonic_usec_now() {
+            notify(&[NotifyState::Reloading, since]);
+        }
+        let problems = match config::load(file) {
+            Ok(config) => match insist(&config, &self.shared.kernel) {
+                Ok(()) => self.relay.reload(config).await.err().unwrap_or_default(),
+                Err(problems) => problems,
+            },
+            Err(mistakes) => mistakes.iter().map(ToString::to_string).collect(),
+        };
+        let mut counts = self
+            .shared
+            .reloads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if problems.is_empty() {
+            counts.0 += 1;
+            say(format!("{}: reloaded", file.display()));
+        } else {
+            counts.1 += 1;
+            for problem in problems {
+                say(format!("{}: {problem}", file.display()));
+            }
+            say("not reloaded: all stays as it was");
+        }
+        drop(counts);
+        notify(&[NotifyState::Ready]);
+    }
+
+    /// Whether another process has taken over.
+    async fn upgrade(&self) -> bool {
+        match self.itself.start_anew(&self.relay).await {
+            Ok(id) => {
+                say(format!("process {id} has taken over"));
+                notify(&[NotifyState::MainPid(id), NotifyState::Ready]);
+                true
+            }
+            Err(why) => {
+                say(format!("no upgrade: {why}"));
+                false
+            }
+        }
+    }
+
+    /// Lets connections come to their ends, for a time, or until a second signal.
+    async fn drain(&self, signals: &mut Signals, time: Option<Duration>) {
+        let registry = &self.shared.registry;
+        if !registry.is_empty() && !self.shared.cut.is_cancelled() {
+            let how_long = time.map_or(String::new(), |t| format!(" for {} s", t.as_secs()));
+            say(format!(
+                "{} connections may go on{how_long}",
+                registry.len()
+            ));
+        }
+        let over = async {
+            match time {
+                Some(time) => sleep(time).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = registry.emptied() => return,
+            () = over => {}
+            () = self.shared.cut.cancelled() => {}
+            _ = signals.term.recv() => {}
+            _ = signals.int.recv() => {}
+        }
+        let left = registry.len();
+        self.shared.cut.cancel();
+        let _ = timeout(CUT, registry.emptied()).await;
+        if left > 0 {
+            say(format!("{left} connections were cut"));
+        }
+    }
+}
+
+fn notify(states: &[NotifyState]) {
+    let _ = sd_notify::notify(false, states);
+}
+
+/// Asks the kernel whether it splices, now and then.
+async fn ask_again(kernel: Arc<Kernel>) {
+    let mut tick = interval(ASK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let before = kernel.is_available();
+        kernel.probe();
+        match (before, kernel.is_available()) {
+            (false, true) => say("SO_SPLICE is there now"),
+            (true, false) => say(format!("no SO_SPLICE any more: {}", kernel.why_not())),
+            _ => {}
+        }
+    }
+}
+
+/// Tells systemd that this process still runs its tasks.
+async fn watchdog() {
+    let Some(time) = watchdog_time() else { return };
+    let mut tick = interval(time / 3);
+    loop {
+        tick.tick().await;
+        notify(&[NotifyState::Watchdog]);
+    }
+}
+
+/// The time within which systemd wants to hear, if it does so of this process. A process that
+/// took over from another is not the one that was named, so no name counts as its own.
+fn watchdog_time() -> Option<Duration> {
+    let named = std::env::var("WATCHDOG_PID").ok();
+    let microseconds = std::env::var("WATCHDOG_USEC").ok()?.parse().ok()?;
+    let mine = named.is_none_or(|pid| pid == std::process::id().to_string());
+    (mine && microseconds >= 3000).then(|| Duration::from_micros(microseconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_limit_connections() {
+        let text = "max_connections = 50\n[[listener]]\nlisten='127.0.0.1:0'\nto='127.0.0.1:1'\n";
+        let mut config = config::parse(text).unwrap();
+        assert_eq!(connections_for(100_000, &config), 50);
+        config.max_connections = None;
+        assert_eq!(connections_for(64, &config), 24);
+        assert_eq!(connections_for(41_000, &config), 20_372);
+    }
+}

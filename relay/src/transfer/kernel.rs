@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `SO_SPLICE`: whether it is to be had just now, and the only calls of the crate so-splice.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use socket2::{Domain, Socket, Type};
+
+use crate::net::{Stream, sys};
+
+/// Whether the kernel accepts splices. One for a process.
+pub struct Kernel {
+    /// odd while it does; each change adds one, so that a direction notices one it slept through
+    state: AtomicU64,
+    why_not: Mutex<Arc<str>>,
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Kernel {
+            state: AtomicU64::new(0),
+            why_not: Mutex::new("not asked yet".into()),
+        }
+    }
+}
+
+impl Kernel {
+    /// Asks the kernel. Called at the start, and every few seconds.
+    pub fn probe(&self) {
+        match ask() {
+            Ok(()) => self.set(true),
+            Err(why) => self.unavailable(&why),
+        }
+    }
+
+    pub fn is_available(&self) -> bool {
+        self.state() % 2 == 1
+    }
+
+    /// Differs from before if the answer has changed.
+    pub fn state(&self) -> u64 {
+        self.state.load(Ordering::Acquire)
+    }
+
+    pub fn why_not(&self) -> Arc<str> {
+        self.why_not
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Has all directions do without, until [`probe`](Self::probe) finds it there.
+    pub fn unavailable(&self, why: &str) {
+        *self.why_not.lock().unwrap_or_else(PoisonError::into_inner) = why.into();
+        self.set(false);
+    }
+
+    fn set(&self, available: bool) {
+        let change = |state: u64| (state % 2 != u64::from(available)).then_some(state + 1);
+        let _ = self
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+    }
+}
+
+/// A socket that is connected to nothing tells: the kernel looks at the feature, and at the
+/// caller's rights, before it looks at the socket.
+fn ask() -> Result<(), String> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)
+        .map_err(|e| format!("no socket to ask with: {e}"))?;
+    match so_splice::splice(&socket, &socket, so_splice::Options::default()) {
+        Ok(()) => Ok(()),
+        Err(e) if sys::is(&e, Errno::NOPROTOOPT) => {
+            Err("the module socksplice is not loaded, or its so-splice off".into())
+        }
+        Err(e) if sys::is(&e, Errno::PERM) => Err("the module permits no splices here".into()),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Has the kernel forward `source` to `sink`.
+#[allow(clippy::field_reassign_with_default)]
+pub fn splice(
+    source: &Stream,
+    sink: &Stream,
+    max: Option<u64>,
+    idle: Option<Duration>,
+) -> io::Result<()> {
+    let mut options = so_splice::Options::default();
+    options.max = max;
+    options.idle = idle;
+    so_splice::splice(source, sink, options)
+}
+
+/// Bytes moved by the splice that `source` is in, or that it was in last.
+pub fn moved(source: &Stream) -> u64 {
+    so_splice::moved(source).unwrap_or(0)
+}
+
+/// Ends the splice of `source`, if there is one.
+pub fn unsplice(source: &Stream) {
+    let _ = so_splice::unsplice(source);
+}
+
+/// Whether a splice that fails so leaves the connection to the other modes.
+pub fn is_unavailable(error: &io::Error) -> bool {
+    so_splice::is_unavailable(error)
+        || [Errno::ACCESS, Errno::BUSY, Errno::OPNOTSUPP, Errno::INTR]
+            .iter()
+            .any(|e| sys::is(error, *e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_is_seen() {
+        let kernel = Kernel::default();
+        assert!(!kernel.is_available());
+        let first = kernel.state();
+        kernel.set(false);
+        assert_eq!(kernel.state(), first);
+        kernel.set(true);
+        assert!(kernel.is_available());
+        kernel.unavailable("drained");
+        assert!(!kernel.is_available());
+        assert_eq!(&*kernel.why_not(), "drained");
+        assert_ne!(kernel.state(), first);
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Token buckets: bandwidth, and how many connections are accepted in a second.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A bucket that fills at a constant rate.
+#[derive(Debug)]
+pub struct Bucket {
+    rate: f64,
+    most: f64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    tokens: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// `rate` tokens a second, of which `most` are kept at most.
+    pub fn new(rate: u64, most: u64) -> Self {
+        Bucket {
+            rate: rate as f64,
+            most: most as f64,
+            state: Mutex::new(State {
+                tokens: most as f64,
+                at: Instant::now(),
+            }),
+        }
+    }
+
+    /// For bandwidth: a slice of a twentieth of a second, which is also what it keeps.
+    pub fn bandwidth(rate: u64) -> Self {
+        Self::new(rate, Self::slice_of(rate))
+    }
+
+    fn slice_of(rate: u64) -> u64 {
+        (rate / 20).max(1)
+    }
+
+    /// Takes a slice of bandwidth, on credit if need be, and waits until the debt is paid. So
+    /// several that share a bucket get their slices in turn.
+    pub async fn slice(&self) -> u64 {
+        let slice = Self::slice_of(self.rate as u64);
+        let wait = self.take(slice as f64, Instant::now());
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+        slice
+    }
+
+    /// Gives back what of a slice was not used.
+    pub fn give_back(&self, tokens: u64) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.tokens = (state.tokens + tokens as f64).min(self.most);
+    }
+
+    /// Takes one token if there is one.
+    pub fn try_one(&self) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refill(&mut state, Instant::now());
+        let has = state.tokens >= 1.0;
+        if has {
+            state.tokens -= 1.0;
+        }
+        has
+    }
+
+    /// Waits for a token.
+    pub async fn one(&self) {
+        let wait = self.take(1.0, Instant::now());
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Whether nothing would change if it were made anew.
+    pub fn is_full(&self) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refill(&mut state, Instant::now());
+        state.tokens >= self.most
+    }
+
+    fn refill(&self, state: &mut State, now: Instant) {
+        let passed = now.saturating_duration_since(state.at).as_secs_f64();
+        state.tokens = (state.tokens + passed * self.rate).min(self.most);
+        state.at = now;
+    }
+
+    fn take(&self, tokens: f64, now: Instant) -> Duration {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refill(&mut state, now);
+        state.tokens -= tokens;
+        Duration::from_secs_f64((-state.tokens / self.rate).max(0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_debt_is_paid_at_the_rate() {
+        let bucket = Bucket::new(1000, 50);
+        let now = Instant::now();
+        assert_eq!(bucket.take(50.0, now), Duration::ZERO);
+        let wait = bucket.take(100.0, now);
+        assert!((wait.as_secs_f64() - 0.1).abs() < 0.01, "{wait:?}");
+        let wait = bucket.take(100.0, now + Duration::from_millis(100));
+        assert!((wait.as_secs_f64() - 0.1).abs() < 0.01, "{wait:?}");
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_bucket_holds() {
+        let bucket = Bucket::new(1_000_000, 3);
+        std::thread::sleep(Duration::from_millis(1));
+        bucket.give_back(1000);
+        assert!((0..3).all(|_| bucket.try_one()));
+    }
+}

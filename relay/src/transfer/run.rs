@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A link's life: both directions at once, until both streams have ended.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tokio::pin;
+use tokio_util::sync::CancellationToken;
+
+use super::direction::{Direction, End};
+use super::kernel;
+use super::link::{Link, Which};
+
+/// How a link ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// both streams came to their ends
+    Closed,
+    /// one end's connection failed
+    Error(Which, io::Error),
+    Idle,
+    Limit,
+    Loop,
+    Refused(io::Error),
+    /// the relay stops
+    Stopped,
+}
+
+/// How long what a failed connection had received may take to reach the other end.
+const LAST_BYTES: Duration = Duration::from_secs(5);
+
+impl Link {
+    /// Forwards until both streams have ended, or one thing or another ends them.
+    pub async fn run(&self, stop: &CancellationToken) -> Ending {
+        let up = Direction::new(self, true).run();
+        let down = Direction::new(self, false).run();
+        pin!(up, down);
+        loop {
+            let (is_up, end) = tokio::select! {
+                end = &mut up, if !self.up.is_done() => (true, end),
+                end = &mut down, if !self.down.is_done() => (false, end),
+                () = stop.cancelled() => return self.cut(Ending::Stopped).await,
+            };
+            let (source, sink) = if is_up {
+                (Which::Client, Which::Target)
+            } else {
+                (Which::Target, Which::Client)
+            };
+            let ending = match self.judge(end, is_up) {
+                End::Eof => {
+                    self.way(is_up).finish();
+                    // ENOTCONN: the other direction finds out
+                    let _ = self.end(sink).shutdown_write();
+                    if self.up.is_done() && self.down.is_done() {
+                        return Ending::Closed;
+                    }
+                    continue;
+                }
+                End::Limit => Ending::Limit,
+                End::Idle => Ending::Idle,
+                End::Loop => Ending::Loop,
+                End::Refused(e) => Ending::Refused(e),
+                End::Source(e) => Ending::Error(source, e),
+                End::Sink(e) => {
+                    // A server may answer, and close before it has read all: the answer counts.
+                    if !self.way(!is_up).is_done() {
+                        let rest = async { if is_up { down.await } else { up.await } };
+                        let _ = tokio::time::timeout(LAST_BYTES, rest).await;
+                    }
+                    Ending::Error(sink, e)
+                }
+            };
+            return self.cut(ending).await;
+        }
+    }
+
+    /// An end of file that is none: the connection was reset, and the write of the other
+    /// direction has had the error.
+    fn judge(&self, end: End, is_up: bool) -> End {
+        let source = self.end(if is_up { Which::Client } else { Which::Target });
+        match end {
+            End::Eof
+                if source.is_tcp() && !self.way(!is_up).is_done() && !source.is_connected() =>
+            {
+                End::Source(Errno::CONNRESET.into())
+            }
+            end => end,
+        }
+    }
+
+    /// Nobody is to take a stream that was cut off for a whole one: both ends are reset.
+    async fn cut(&self, ending: Ending) -> Ending {
+        kernel::unsplice(&self.client);
+        kernel::unsplice(&self.target);
+        tokio::join!(self.client.reset(), self.target.reset());
+        ending
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The ClientHello of TLS, for the name (SNI) and the protocols (ALPN) that it asks for. rustls
+//! reads it; no key, no certificate and no cipher is involved.
+
+use rustls::server::Acceptor;
+
+/// Bytes that a ClientHello may take, with its records.
+pub const LONGEST: usize = 32 << 10;
+
+/// What a client asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hello {
+    pub server_name: Option<String>,
+    pub alpn: Vec<Vec<u8>>,
+}
+
+/// Reads a ClientHello as it comes, however it is cut into records and packets.
+#[derive(Default)]
+pub struct Reader(Acceptor);
+
+impl Reader {
+    /// # Errors
+    /// It is no ClientHello, or one that no TLS 1.2 or 1.3 server would accept.
+    pub fn feed(&mut self, mut bytes: &[u8]) -> Result<Option<Hello>, String> {
+        while !bytes.is_empty() {
+            let n = self.0.read_tls(&mut bytes).map_err(|e| e.to_string())?;
+            match self.0.accept() {
+                Err((e, _alert)) => return Err(e.to_string()),
+                Ok(Some(accepted)) => {
+                    let hello = accepted.client_hello();
+                    return Ok(Some(Hello {
+                        server_name: hello.server_name().map(str::to_ascii_lowercase),
+                        alpn: hello
+                            .alpn()
+                            .into_iter()
+                            .flatten()
+                            .map(<[u8]>::to_vec)
+                            .collect(),
+                    }));
+                }
+                Ok(None) if n == 0 => return Err("no room for more of the ClientHello".into()),
+                Ok(None) => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A name of the configuration: a host name, or `*.` and the rest of one, which stands for
+/// one or more labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// # Errors
+    /// It is neither.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let host = text.strip_prefix("*.").unwrap_or(text);
+        if crate::net::is_name(host) {
+            Ok(Pattern(text.to_ascii_lowercase()))
+        } else {
+            Err(format!("'{text}' is no host name, nor '*.' and one"))
+        }
+    }
+
+    pub fn matches(&self, name: &str) -> bool {
+        match self.0.strip_prefix('*') {
+            Some(suffix) => name.len() > suffix.len() && name.ends_with(suffix),
+            None => name == self.0,
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn extension(kind: u16, body: &[u8]) -> Vec<u8> {
+        [&kind.to_be_bytes()[..], &counted(body)].concat()
+    }
+
+    fn counted(body: &[u8]) -> Vec<u8> {
+        [&(body.len() as u16).to_be_bytes()[..], body].concat()
+    }
+
+    /// A ClientHello of TLS 1.2, in records of `cut` bytes.
+    pub fn client_hello(name: &str, alpn: &[&str], cut: usize) -> Vec<u8> {
+        let names: Vec<u8> = [&[0u8][..], &counted(name.as_bytes())].concat();
+        let protocols: Vec<u8> = alpn
+            .iter()
+            .flat_map(|p| [&[p.len() as u8][..], p.as_bytes()].concat())
+            .collect();
+        let mut extensions = [
+            extension(10, &counted(&[0, 0x1d])),
+            extension(13, &counted(&[4, 3])),
+        ]
+        .concat();
+        if !name.is_empty() {
+            extensions.extend(extension(0, &counted(&names)));
+        }
+        if !alpn.is_empty() {
+            extensions.extend(extension(16, &counted(&protocols)));
+        }
+        let mut body = vec![3, 3];
+        body.extend([7; 32]);
+        body.push(0);
+        body.extend(counted(&[0xc0, 0x2f]));
+        body.extend([1, 0]);
+        body.extend(counted(&extensions));
+        let length = (body.len() as u32).to_be_bytes();
+        let message = [&[1u8][..], &length[1..], &body].concat();
+        message
+            .chunks(cut.max(1))
+            .flat_map(|part| [&[22u8, 3, 1][..], &counted(part)].concat())
+            .collect()
+    }
+
+    #[test]
+    fn name_and_protocols_are_found_wherever_it_is_cut() {
+        let expected = Hello {
+            server_name: Some("a.example".into()),
+            alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        };
+        for cut in [1, 7, 50, 1 << 14] {
+            let bytes = client_hello("A.example", &["h2", "http/1.1"], cut);
+            assert_eq!(
+                Reader::default().feed(&bytes),
+                Ok(Some(expected.clone())),
+                "{cut}"
+            );
+            let mut reader = Reader::default();
+            for (i, byte) in bytes.iter().enumerate() {
+                let found = reader.feed(&[*byte]).unwrap();
+                assert_eq!(
+                    found.is_some(),
+                    i + 1 == bytes.len(),
+                    "at {i} of {}",
+                    bytes.len()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_tls_is_refused() {
+        for bytes in [
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            &[0; 64],
+        ] {
+            assert!(Reader::default().feed(bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn patterns_match_whole_labels() {
+        let pattern = Pattern::new("*.Example.com").unwrap();
+        assert!(pattern.matches("a.example.com") && pattern.matches("a.b.example.com"));
+        assert!(!pattern.matches("example.com") && !pattern.matches("aexample.com"));
+        assert!(Pattern::new("a.b").unwrap().matches("a.b"));
+        for text in ["", "*", "*a.b", "a.*.b", "a b"] {
+            assert!(Pattern::new(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(mut bytes: Vec<u8>, hello: bool, at: usize, to: u8) {
+            if hello {
+                bytes = client_hello("a.example", &["h2"], 60);
+                let n = bytes.len();
+                bytes[at % n] = to;
+            }
+            let _ = Reader::default().feed(&bytes);
+        }
+    }
+}

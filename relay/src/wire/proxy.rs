@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The PROXY protocol, versions 1 and 2: read strictly, as the specification has it, and
+//! written.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use super::Parsed;
+
+/// Whose connection it is: where from and where to. `None` where the sender does not say
+/// (`UNKNOWN`, `LOCAL`, or a Unix socket).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub addresses: Option<(SocketAddr, SocketAddr)>,
+}
+
+/// Which versions a listener takes, or a target gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    V1,
+    V2,
+    /// either of them, when reading
+    Any,
+}
+
+impl FromStr for Version {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "v1" => Ok(Version::V1),
+            "v2" => Ok(Version::V2),
+            "any" => Ok(Version::Any),
+            _ => Err(format!(
+                "'{text}' is no version of the PROXY protocol (v1, v2, any)"
+            )),
+        }
+    }
+}
+
+const V1_START: &[u8] = b"PROXY ";
+/// with its CR and LF
+const V1_LONGEST: usize = 107;
+const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+const V2_FIXED: usize = 16;
+/// What follows the fixed part of version 2 at most: addresses, and TLVs, which are passed over.
+pub const V2_LONGEST: usize = 4096;
+
+/// Bytes that a header takes at most.
+pub const LONGEST: usize = V2_FIXED + V2_LONGEST;
+
+pub fn parse(bytes: &[u8], accepts: Version) -> Parsed<Header> {
+    let starts = |start: &[u8]| {
+        let n = start.len().min(bytes.len());
+        bytes[..n] == start[..n]
+    };
+    if accepts != Version::V2 && starts(V1_START) {
+        return parse_v1(bytes);
+    }
+    if accepts != Version::V1 && starts(V2_START) {
+        return parse_v2(bytes);
+    }
+    Parsed::Bad("no PROXY header")
+}
+
+fn parse_v1(bytes: &[u8]) -> Parsed<Header> {
+    let window = &bytes[..bytes.len().min(V1_LONGEST)];
+    let Some(end) = window.windows(2).position(|w| w == b"\r\n") else {
+        return match window.len() {
+            V1_LONGEST => Parsed::Bad("a PROXY line without an end"),
+            _ => Parsed::More,
+        };
+    };
+    let Ok(line) = std::str::from_utf8(&window[..end]) else {
+        return Parsed::Bad("a PROXY line that is not ASCII");
+    };
+    match v1_addresses(line) {
+        Ok(addresses) => Parsed::Done(Header { addresses }, end + 2),
+        Err(why) => Parsed::Bad(why),
+    }
+}
+
+fn v1_addresses(line: &str) -> Result<Option<(SocketAddr, SocketAddr)>, &'static str> {
+    let words: Vec<&str> = line.split(' ').collect();
+    match words[..] {
+        ["PROXY", "UNKNOWN", ..] => Ok(None),
+        ["PROXY", "TCP4", src, dst, sport, dport] => {
+            let ip = |s: &str| s.parse::<Ipv4Addr>().map(IpAddr::V4);
+            v1_pair(ip(src), ip(dst), sport, dport)
+        }
+        ["PROXY", "TCP6", src, dst, sport, dport] => {
+            let ip = |s: &str| s.parse::<Ipv6Addr>().map(IpAddr::V6);
+            v1_pair(ip(src), ip(dst), sport, dport)
+        }
+        _ => Err("a PROXY line of another form"),
+    }
+}
+
+fn v1_pair<E>(
+    src: Result<IpAddr, E>,
+    dst: Result<IpAddr, E>,
+    sport: &str,
+    dport: &str,
+) -> Result<Option<(SocketAddr, SocketAddr)>, &'static str> {
+    let (Ok(src), Ok(dst)) = (src, dst) else {
+        return Err("a PROXY line whose address is none");
+    };
+    let (Some(sport), Some(dport)) = (v1_port(sport), v1_port(dport)) else {
+        return Err("a PROXY line whose port is none");
+    };
+    Ok(Some((
+        SocketAddr::new(src, sport),
+        SocketAddr::new(dst, dport),
+    )))
+}
+
+/// Digits alone, and no zero before others.
+fn v1_port(text: &str) -> Option<u16> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let padded = text.len() > 1 && text.starts_with('0');
+    if digits && !padded {
+        text.parse().ok()
+    } else {
+        None
+    }
+}
+
+fn parse_v2(bytes: &[u8]) -> Parsed<Header> {
+    let Some(fixed) = bytes.get(..V2_FIXED) else {
+        return Parsed::More;
+    };
+    let (command, family) = (fixed[12], fixed[13]);
+    let length = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
+    if command >> 4 != 2 {
+        return Parsed::Bad("a PROXY header of a version other than 2");
+    }
+    if length > V2_LONGEST {
+        return Parsed::Bad("a PROXY header that is too long");
+    }
+    let wants = match (command & 15, family) {
+        (0, _) => 0,
+        (1, 0x00) => 0,
+        (1, 0x11) => 12,
+        (1, 0x21) => 36,
+        (1, 0x31) => 216,
+        (1, _) => return Parsed::Bad("a PROXY header for what is no stream"),
+        _ => return Parsed::Bad("a PROXY header with an unknown command"),
+    };
+    if length < wants {
+        return Parsed::Bad("a PROXY header that is too short for its addresses");
+    }
+    let Some(body) = bytes.get(V2_FIXED..V2_FIXED + length) else {
+        return Parsed::More;
+    };
+    let addresses = match wants {
+        12 => Some(v2_pair(&body[..12], |b| {
+            IpAddr::from(<[u8; 4]>::try_from(b).unwrap_or_default())
+        })),
+        36 => Some(v2_pair(&body[..36], |b| {
+            IpAddr::from(<[u8; 16]>::try_from(b).unwrap_or_default())
+        })),
+        _ => None,
+    };
+    Parsed::Done(Header { addresses }, V2_FIXED + length)
+}
+
+/// Two addresses of equal length, then two ports.
+fn v2_pair(body: &[u8], ip: impl Fn(&[u8]) -> IpAddr) -> (SocketAddr, SocketAddr) {
+    let n = (body.len() - 4) / 2;
+    let port = |i: usize| u16::from_be_bytes([body[i], body[i + 1]]);
+    (
+        SocketAddr::new(ip(&body[..n]), port(2 * n)),
+        SocketAddr::new(ip(&body[n..2 * n]), port(2 * n + 2)),
+    )
+}
+
+/// The header for a target. Addresses of two families are both written as IPv6.
+pub fn write(version: Version, header: &Header) -> Vec<u8> {
+    let addresses = header.addresses.map(|(a, b)| {
+        if a.is_ipv4() == b.is_ipv4() {
+            (a, b)
+        } else {
+            (widen(a), widen(b))
+        }
+    });
+    match version {
+        Version::V1 => write_v1(addresses),
+        Version::V2 | Version::Any => write_v2(addresses),
+    }
+}
+
+fn widen(a: SocketAddr) -> SocketAddr {
+    match a.ip() {
+        IpAddr::V4(v4) => SocketAddr::new(v4.to_ipv6_mapped().into(), a.port()),
+        IpAddr::V6(_) => a,
+    }
+}
+
+fn write_v1(addresses: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
+    match addresses {
+        None => b"PROXY UNKNOWN\r\n".to_vec(),
+        Some((a, b)) => format!(
+            "PROXY {} {} {} {} {}\r\n",
+            if a.is_ipv4() { "TCP4" } else { "TCP6" },
+            a.ip(),
+            b.ip(),
+            a.port(),
+            b.port()
+        )
+        .into_bytes(),
+    }
+}
+
+fn write_v2(addresses: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
+    let mut out = V2_START.to_vec();
+    let Some((a, b)) = addresses else {
+        // PROXY, unspecified: the connection is a client's all the same
+        out.extend([0x21, 0x00, 0, 0]);
+        return out;
+    };
+    out.extend([0x21, if a.is_ipv4() { 0x11 } else { 0x21 }]);
+    let mut body = Vec::new();
+    for ip in [a.ip(), b.ip()] {
+        match ip {
+            IpAddr::V4(v4) => body.extend(v4.octets()),
+            IpAddr::V6(v6) => body.extend(v6.octets()),
+        }
+    }
+    body.extend(a.port().to_be_bytes());
+    body.extend(b.port().to_be_bytes());
+    out.extend((body.len() as u16).to_be_bytes());
+    out.extend(body);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn addresses(a: &str, b: &str) -> Option<(SocketAddr, SocketAddr)> {
+        Some((a.parse().unwrap(), b.parse().unwrap()))
+    }
+
+    #[test]
+    fn version_1_is_read() {
+        let line = b"PROXY TCP4 1.2.3.4 5.6.7.8 65535 80\r\nGET /";
+        let header = Header {
+            addresses: addresses("1.2.3.4:65535", "5.6.7.8:80"),
+        };
+        assert_eq!(parse(line, Version::Any), Parsed::Done(header, 37));
+        assert_eq!(parse(line, Version::V2), Parsed::Bad("no PROXY header"));
+        let unknown = b"PROXY UNKNOWN whatever\r\n";
+        assert_eq!(
+            parse(unknown, Version::V1),
+            Parsed::Done(Header { addresses: None }, 24)
+        );
+    }
+
+    #[test]
+    fn mistaken_lines_are_refused() {
+        for line in [
+            "PROXY TCP4 1.2.3.4 5.6.7.8 65536 80\r\n",
+            "PROXY TCP4 1.2.3.4 5.6.7.8 080 80\r\n",
+            "PROXY TCP4 1.2.3.4 5.6.7.8 +80 80\r\n",
+            "PROXY TCP4 1.2.3.04 5.6.7.8 80 80\r\n",
+            "PROXY TCP4  1.2.3.4 5.6.7.8 80 80\r\n",
+            "PROXY TCP4 ::1 ::1 80 80\r\n",
+            "PROXY TCP6 1.2.3.4 5.6.7.8 80 80\r\n",
+            "PROXY TCP4 1.2.3.4 5.6.7.8 80\r\n",
+            "PROXY UDP4 1.2.3.4 5.6.7.8 80 80\r\n",
+            "PROXY TCP4 1.2.3.4 5.6.7.8 80 80 \r\n",
+            "proxy TCP4 1.2.3.4 5.6.7.8 80 80\r\n",
+            "GET / HTTP/1.0\r\n",
+        ] {
+            assert!(
+                matches!(parse(line.as_bytes(), Version::Any), Parsed::Bad(_)),
+                "{line}"
+            );
+        }
+        let endless = [b'x'; 200];
+        let endless = [V1_START, b"UNKNOWN ", &endless[..]].concat();
+        assert!(matches!(parse(&endless, Version::Any), Parsed::Bad(_)));
+    }
+
+    #[test]
+    fn version_2_passes_over_tlvs_and_takes_no_more() {
+        let mut bytes = write_v2(addresses("[2001:db8::1]:1", "[::1]:2"));
+        bytes[15] += 5;
+        bytes.extend([0xe0, 0, 2, 1, 2]);
+        bytes.extend(b"data");
+        let header = Header {
+            addresses: addresses("[2001:db8::1]:1", "[::1]:2"),
+        };
+        assert_eq!(
+            parse(&bytes, Version::V2),
+            Parsed::Done(header, 16 + 36 + 5)
+        );
+    }
+
+    #[test]
+    fn a_local_connection_has_no_addresses() {
+        let mut bytes = V2_START.to_vec();
+        bytes.extend([0x20, 0x11, 0, 3, 9, 9, 9]);
+        assert_eq!(
+            parse(&bytes, Version::Any),
+            Parsed::Done(Header { addresses: None }, 19)
+        );
+    }
+
+    fn address() -> impl Strategy<Value = SocketAddr> {
+        prop_oneof![
+            (any::<[u8; 4]>(), any::<u16>()).prop_map(|(ip, port)| (ip, port).into()),
+            (any::<[u8; 16]>(), any::<u16>()).prop_map(|(ip, port)| (ip, port).into()),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(a in address(), b in address(), v2: bool, rest: Vec<u8>) {
+            let version = if v2 { Version::V2 } else { Version::V1 };
+            let bytes = write(version, &Header { addresses: Some((a, b)) });
+            for n in 0..bytes.len() {
+                prop_assert_eq!(parse(&bytes[..n], version), Parsed::More);
+            }
+            let expected = if a.is_ipv4() == b.is_ipv4() { (a, b) } else { (widen(a), widen(b)) };
+            let read = parse(&[&bytes[..], &rest[..]].concat(), Version::Any);
+            prop_assert_eq!(read, Parsed::Done(Header { addresses: Some(expected) }, bytes.len()));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(start in 0usize..3, bytes: Vec<u8>) {
+            let start = [&b""[..], V1_START, V2_START][start];
+            let bytes = [start, &bytes[..]].concat();
+            if let Parsed::Done(_, used) = parse(&bytes, Version::Any) {
+                prop_assert!(used <= bytes.len() && used <= LONGEST);
+            }
+        }
+
+        #[test]
+        fn a_bad_beginning_stays_bad(bytes: Vec<u8>, more: Vec<u8>) {
+            if let Parsed::Bad(_) = parse(&bytes, Version::Any) {
+                let all = [&bytes[..], &more[..]].concat();
+                prop_assert!(matches!(parse(&all, Version::Any), Parsed::Bad(_)));
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: GPL-2.0
+"""forward.py MODE...: what a relay forwards in a mode (sosplice, pipe, copy): bytes, half-closes,
+resets, limits, and that the bytes really went that way."""
+
+import hashlib
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+from lib import (Relay, Echo, accept, case, check, done, is_reset, listener, meanwhile, read_all,
+                 read_exactly, reset, target)
+
+IN_VM = bool(os.environ.get("VM_OUT"))
+UP = bytes(i * 7 % 251 for i in range(300_000))
+DOWN = bytes(i * 11 % 241 for i in range(200_000))
+LATE = b"after the half-close"
+
+
+class Pair:
+    """A relay with both ends of a connection through it."""
+
+    def __init__(self, mode, more=""):
+        self.server = listener()
+        self.relay = Relay(f"[[listener]]\nlisten = '127.0.0.1:0'\nto = '{target(self.server)}'\n"
+                           f"mode = '{mode}'\n{more}")
+        self.mode = mode
+        self.client, self.target = self.connect()
+
+    def connect(self):
+        client = self.relay.connect()
+        return client, accept(self.server)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.relay.kill()
+        for s in (self.server, self.client, self.target):
+            s.close()
+
+    def ended(self, reason, up=None, down=None):
+        line = self.relay.line()
+        check(line["reason"] == reason, "ended by", line)
+        check((line["mode_up"], line["mode_down"]) == (self.mode, self.mode), line)
+        for key, bytes_ in (("up", up), ("down", down)):
+            if bytes_ is None:
+                continue
+            check(line[f"bytes_{key}"] == bytes_, key, bytes_, "expected:", line)
+            spliced = bytes_ if self.mode == "sosplice" else 0
+            check(line[f"sosplice_{key}"] == spliced, "by another way:", line)
+        return line
+
+
+def half_closes(mode):
+    with Pair(mode) as p:
+        talk = meanwhile(lambda: (p.client.sendall(UP), p.client.shutdown(socket.SHUT_WR)))
+        answer = meanwhile(p.target.sendall, DOWN)
+        listen = meanwhile(read_all, p.client)
+        check(read_all(p.target) == UP, "other bytes came up")
+        talk.join()
+        answer.join()
+        p.target.sendall(LATE)
+        p.target.shutdown(socket.SHUT_WR)
+        check(listen.join() == DOWN + LATE, "other bytes came down")
+        p.ended("closed", len(UP), len(DOWN) + len(LATE))
+    # and the target first
+    with Pair(mode) as p:
+        p.target.sendall(DOWN)
+        p.target.shutdown(socket.SHUT_WR)
+        check(read_all(p.client) == DOWN, "other bytes came down")
+        p.client.sendall(LATE)
+        p.client.shutdown(socket.SHUT_WR)
+        check(read_all(p.target) == LATE, "other bytes came up")
+        p.ended("closed", len(LATE), len(DOWN))
+
+
+def much(mode):
+    block = os.urandom(1 << 20)
+    size = 16 if IN_VM else 64
+    with Pair(mode) as p:
+        def send():
+            for _ in range(size):
+                p.client.sendall(block)
+            p.client.shutdown(socket.SHUT_WR)
+        talk = meanwhile(send)
+        got = hashlib.sha256()
+        while part := p.target.recv(1 << 18):
+            got.update(part)
+        talk.join()
+        p.target.close()
+        check(got.digest() == hashlib.sha256(block * size).digest(), "other bytes came")
+        p.ended("closed", size << 20, 0)
+
+
+def slow_reader(mode):
+    with Pair(mode) as p:
+        talk = meanwhile(lambda: (p.client.sendall(UP * 20), p.client.shutdown(socket.SHUT_WR)))
+        time.sleep(0.3)     # until all buffers are full
+        check(read_all(p.target) == UP * 20, "other bytes came")
+        talk.join()
+        p.target.close()
+        p.ended("closed", len(UP) * 20, 0)
+
+
+def resets(mode):
+    for side in ("client", "target"):
+        with Pair(mode) as p:
+            first, second = (p.client, p.target) if side == "client" else (p.target, p.client)
+            first.sendall(b"some")
+            check(read_exactly(second, 4) == b"some")
+            reset(first)
+            check(is_reset(second) == (True, b""), "not passed on")
+            p.ended(f"{side}-error")
+
+
+def early_answer(mode):
+    with Pair(mode) as p:
+        p.client.sendall(b"x" * 100_000)
+        read_exactly(p.target, 10)
+        p.target.sendall(b"413 too large")
+        p.target.close()    # with bytes unread: a reset
+        check(is_reset(p.client)[1] == b"413 too large", "no answer")
+        line = p.relay.line()
+        check(line["reason"] in ("target-error", "client-error"), line)
+
+
+def limit(mode):
+    with Pair(mode, "max_bytes = 100001\n") as p:
+        meanwhile(lambda: p.client.sendall(UP))
+        cut, got = is_reset(p.target)
+        check(cut and got == UP[:100_001], f"{len(got)} bytes, reset: {cut}")
+        p.ended("max-bytes", 100_001, 0)
+
+
+def idle(mode):
+    with Pair(mode, "idle = '700ms'\n") as p:
+        # one way is enough to keep both
+        for _ in range(10):
+            p.client.sendall(b"x")
+            read_exactly(p.target, 1)
+            time.sleep(0.2)
+        began = time.monotonic()
+        cut, _ = is_reset(p.client)
+        took = time.monotonic() - began
+        check(cut and 0.3 < took < 2 + 3 * IN_VM, f"reset: {cut}, after {took:.2f} s")
+        check(is_reset(p.target)[0], "the target was not reset")
+        p.ended("idle", 10, 0)
+
+
+def bandwidth(mode):
+    with Pair(mode, "bandwidth = '400K'\n") as p:
+        p.client.sendall(b"begin")
+        read_exactly(p.target, 5)
+        began = time.monotonic()
+        meanwhile(lambda: p.client.sendall(UP * 2))
+        check(read_exactly(p.target, len(UP) * 2) == UP * 2, "other bytes came")
+        took = time.monotonic() - began
+        check(1.2 < took < 6, f"600,000 bytes took {took:.2f} s")
+        # the other way is not held up
+        p.target.sendall(DOWN[:1000])
+        check(read_exactly(p.client, 1000) == DOWN[:1000])
+        p.client.close()
+        p.target.close()
+        p.ended("closed", len(UP) * 2 + 5, 1000)
+
+
+def shared_bandwidth(mode):
+    with Pair(mode, "total_bandwidth = '400K'\n") as p:
+        others = [p.connect() for _ in range(3)]
+        began = time.monotonic()
+        for client, _ in others:
+            meanwhile(client.sendall, UP[:200_000])
+        for _, server in others:
+            check(read_exactly(server, 200_000) == UP[:200_000], "other bytes came")
+        took = time.monotonic() - began
+        check(1.2 < took < 6, f"3 x 200,000 bytes took {took:.2f} s")
+        for s in [s for pair in others for s in pair]:
+            s.close()
+
+
+def live_counts(mode):
+    with Pair(mode) as p:
+        p.client.sendall(UP)
+        read_exactly(p.target, len(UP))
+        p.target.sendall(LATE)
+        read_exactly(p.client, len(LATE))
+        state = p.relay.until(lambda s: s["connections"][0]["bytes_up"] == len(UP), "/connections")
+        entry = state["connections"][0]
+        check(entry["bytes_down"] == len(LATE) and entry["mode_up"] == mode, entry)
+        if mode == "sosplice":
+            shown = subprocess.run(["socksplice", "splice", "show"], capture_output=True, text=True, check=True)
+            check(str(len(UP)) in shown.stdout, "the module counts otherwise:", shown.stdout)
+        metrics = p.relay.get("/metrics")
+        wanted = f'way="up",path="{mode}"}} {len(UP)}'
+        check(wanted in metrics, wanted, "is not in", metrics)
+        p.client.close()
+        p.target.close()
+        p.ended("closed", len(UP), len(LATE))
+
+
+def round_trips(mode):
+    echo = Echo()
+    with Relay(f"[[listener]]\nlisten = '127.0.0.1:0'\nto = '{echo.to()}'\nmode = '{mode}'\n") as relay:
+        with relay.connect() as s:
+            times = []
+            for i in range(300):
+                message = struct.pack("I", i) * (1 + i % 50)
+                began = time.monotonic()
+                s.sendall(message)
+                check(read_exactly(s, len(message)) == message)
+                times.append(time.monotonic() - began)
+        times.sort()
+        check(times[150] < 0.02, f"a round trip takes {times[150] * 1000:.1f} ms")
+        print(f"# {mode}: median round trip {times[150] * 1e6:.0f} us")
+    echo.stop()
+
+
+def silence(mode):
+    """Seconds in which nothing is said take no CPU."""
+    with Pair(mode) as p:
+        p.client.sendall(b"x")
+        read_exactly(p.target, 1)
+
+        def used():
+            with open(f"/proc/{p.relay.pid}/stat") as f:
+                fields = f.read().rsplit(")", 1)[1].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        before = used()
+        time.sleep(3)
+        check(used() - before < 0.3, f"{used() - before:.2f} s of CPU in 3 s of silence")
+        p.target.sendall(LATE)
+        check(read_exactly(p.client, len(LATE)) == LATE)
+
+
+CASES = [half_closes, much, slow_reader, resets, early_answer, limit, idle, bandwidth,
+         shared_bandwidth, live_counts, round_trips, silence]
+
+if __name__ == "__main__":
+    for mode in sys.argv[1:]:
+        for one in CASES:
+            case(f"{mode}/{one.__name__}", one, mode)
+    done()

@@ -1,0 +1,469 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Where connections go and who may make them: balancing, health, PROXY headers, SNI, CONNECT, SOCKS5,
+Unix sockets, IPv6, limits."""
+
+import os
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+
+from lib import (Echo, Relay, accept, case, check, done, is_reset, listener, meanwhile, path, port,
+                 read_all, read_exactly, run, target, write)
+
+
+def one(listen, more):
+    return f"[[listener]]\nname = 'one'\nlisten = {listen!r}\n{more}"
+
+
+def simple(more):
+    return one("127.0.0.1:0", more)
+
+
+def name_of(relay, index=0):
+    """Which server answers: each has a name of one byte."""
+    with relay.connect(index) as s:
+        return s.recv(1)
+
+
+def nobody():
+    """A port at which nobody listens."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{s.getsockname()[1]}"
+
+
+class Hanging:
+    """A server whose queue is full: connections to it get no answer."""
+
+    def __init__(self):
+        self.server = socket.socket()
+        self.server.bind(("127.0.0.1", 0))
+        self.server.listen(0)
+        self.fill = []
+        for _ in range(4):
+            s = socket.socket()
+            s.setblocking(False)
+            s.connect_ex(self.server.getsockname())
+            self.fill.append(s)
+
+    def to(self):
+        return target(self.server)
+
+
+def in_turn():
+    servers = [Echo(b"a"), Echo(b"b"), Echo(b"c")]
+    to = [s.to() for s in servers]
+    with Relay(simple(f"to = {to}\n")) as relay:
+        names = [name_of(relay) for _ in range(6)]
+        check(sorted(names[:3]) == [b"a", b"b", b"c"] and names[:3] == names[3:], names)
+
+
+def least_connections():
+    servers = [Echo(b"a"), Echo(b"b")]
+    to = [s.to() for s in servers]
+    with Relay(simple(f"to = {to}\nbalance = 'least-connections'\n")) as relay:
+        held = [relay.connect() for _ in range(2)]
+        names = [s.recv(1) for s in held]
+        check(sorted(names) == [b"a", b"b"], names)
+        held[0].close()
+        relay.line(reason="closed")
+        more = [relay.connect() for _ in range(2)]
+        check(more[0].recv(1) == names[0], "it went to the busy one")
+        # one of these two servers has two connections now, and the other one one
+        held[1].close()
+        relay.line(reason="closed")
+        more[1].recv(1)
+
+
+def by_source():
+    servers = [Echo(b"a"), Echo(b"b"), Echo(b"c")]
+    to = [s.to() for s in servers]
+    with Relay(simple(f"to = {to}\nbalance = 'source-hash'\n")) as relay:
+        def name(source):
+            s = socket.create_connection(("127.0.0.1", relay.ports[0]), 60, (source, 0))
+            with s:
+                return s.recv(1)
+        sources = [f"127.0.{i}.{i + 1}" for i in range(12)]
+        first = [name(s) for s in sources]
+        check(first == [name(s) for s in sources], "a source has changed")
+        check(len(set(first)) > 1, "all go to one")
+
+
+def retry():
+    good = Echo(b"g")
+    bad = nobody()
+    more = f"to = ['{bad}', '{good.to()}']\nhealth = {{ fall = 2, back_off = '300ms' }}\n"
+    with Relay(simple(more)) as relay:
+        check({name_of(relay) for _ in range(6)} == {b"g"}, "a connection failed")
+        relay.said.until(f"target {bad} is down: Connection refused")
+        state = relay.get()
+        up = {t["target"]: t["up"] for t in state["targets"]}
+        check(up == {bad: False, good.to(): True}, up)
+        late = Echo(b"l", ("127.0.0.1", int(bad.split(":")[1])))
+        end = time.monotonic() + 60
+        while name_of(relay) != b"l":
+            check(time.monotonic() < end, "it is not tried again")
+        relay.said.until(f"target {bad} is up")
+        late.stop()
+
+
+def hangs():
+    hanging, good = Hanging(), Echo(b"g")
+    more = f"to = ['{hanging.to()}', '{good.to()}']\nconnect_timeout = '300ms'\n"
+    with Relay(simple(more)) as relay:
+        check([name_of(relay) for _ in range(2)] == [b"g"] * 2)
+    with Relay(simple(f"to = '{hanging.to()}'\nconnect_timeout = '300ms'\n")) as relay:
+        with relay.connect() as s:
+            check(is_reset(s)[0], "not reset")
+        check(relay.line()["reason"] == "connect-timeout")
+
+
+def no_target():
+    with Relay(simple(f"to = '{nobody()}'\nhealth = {{ fall = 1, back_off = '1h', back_off_max = '1h' }}\n")) as relay:
+        for reason in ("connect-failed", "no-target"):
+            with relay.connect() as s:
+                check(is_reset(s)[0], "not reset")
+            check(relay.line()["reason"] == reason)
+
+
+def checks():
+    servers = [Echo(b"a"), Echo(b"b")]
+    to = [s.to() for s in servers]
+    health = "health = { interval = '100ms', timeout = '2s', fall = 2, rise = 2, back_off = '100ms', back_off_max = '200ms', expect = 'a' }\n"
+    with Relay(simple(f"to = {to}\n{health}")) as relay:
+        relay.said.until(f"target {to[1]} is down: check: another answer")
+        check({name_of(relay) for _ in range(4)} == {b"a"})
+        servers[0].stop()
+        relay.said.until(f"target {to[0]} is down: check: Connection refused")
+        servers[0].again()
+        relay.said.until(f"target {to[0]} is up")
+        check(name_of(relay) == b"a")
+
+
+def names():
+    good = Echo(b"g")
+    with Relay(simple(f"to = 'localhost:{good.address[1]}'\n")) as relay:
+        check(name_of(relay) == b"g")
+        check(relay.line()["target"] == good.to())
+
+
+def names_anew():
+    """A name that comes to stand for another address."""
+    if os.getuid() != 0:
+        print("skip names_anew: it needs root, for /etc/hosts of its own")
+        return
+    servers = [Echo(b"1")]
+    at = servers[0].address[1]
+    servers.append(Echo(b"2", ("127.0.0.2", at)))
+    hosts = write("hosts", "127.0.0.1 moving.test\n")
+    before = ["unshare", "--mount", "sh", "-c", f'mount --bind {hosts} /etc/hosts && exec "$@"', "sh"]
+    with Relay("resolve = '1s'\n" + simple(f"to = 'moving.test:{at}'\n"), before=before) as relay:
+        check(name_of(relay) == b"1")
+        write("hosts", "127.0.0.2 moving.test\n")
+        end = time.monotonic() + 60
+        while (name := name_of(relay)) != b"2":
+            check(time.monotonic() < end, "it is still", name)
+        write("hosts", "\n")
+        relay.said.until("cannot be resolved, its addresses stay")
+        check(name_of(relay) == b"2")
+        [target_] = relay.get()["targets"]
+        check(target_["address"] == f"127.0.0.2:{at}", target_)
+
+
+def unix_sockets():
+    echo = Echo(b"u", path("target.sock"), socket.AF_UNIX)
+    with Relay(f"[[listener]]\nlisten = 'unix:{path('in.sock')}'\nto = 'unix:{path('target.sock')}'\n", wait=False) as relay:
+        relay.begun()
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(60)
+            s.connect(path("in.sock"))
+            check(s.recv(1) == b"u")
+            s.sendall(b"hello" * 50_000)
+            s.shutdown(socket.SHUT_WR)
+            check(read_all(s) == b"hello" * 50_000)
+        line = relay.line()
+        check((line["mode_up"], line["why"], line["reason"]) == ("copy", "an end is a Unix socket", "closed"), line)
+        relay.signal(signal.SIGTERM)
+        relay.process.wait(60)
+        check(not os.path.exists(path("in.sock")), "its file stays")
+    echo.stop()
+
+
+def ipv6():
+    good = Echo(b"6", ("::1", 0), socket.AF_INET6)
+    to = f"[::1]:{good.address[1]}"
+    with Relay(one("[::1]:0", f"to = '{to}'\n")) as relay:
+        with relay.connect(host="::1") as s:
+            check(s.recv(1) == b"6")
+    with Relay(one("*:0", f"to = '{to}'\n")) as relay:
+        for host in ("::1", "127.0.0.1"):
+            with relay.connect(host=host) as s:
+                check(s.recv(1) == b"6")
+            line = relay.line()
+            check(line["client"].startswith("127.0.0.1:" if host == "127.0.0.1" else "[::1]:"), line)
+
+
+def proxy_out():
+    for version in ("v1", "v2"):
+        server = listener()
+        with Relay(simple(f"to = '{target(server)}'\nproxy_out = '{version}'\n")) as relay:
+            client = relay.connect()
+            mine, its = client.getsockname(), client.getpeername()
+            s = accept(server)
+            if version == "v1":
+                expected = f"PROXY TCP4 127.0.0.1 127.0.0.1 {mine[1]} {its[1]}\r\n".encode()
+            else:
+                expected = (b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes([127, 0, 0, 1] * 2)
+                            + struct.pack(">HH", mine[1], its[1]))
+            client.sendall(b"data")
+            check(read_exactly(s, len(expected) + 4) == expected + b"data")
+
+
+def proxy_in():
+    server = listener()
+    more = f"to = '{target(server)}'\nproxy_in = 'any'\nproxy_out = 'v1'\ndeny = '10.9.0.0/16'\nheader_timeout = '500ms'\n"
+    with Relay(simple(more)) as relay:
+        with relay.connect() as client:
+            client.sendall(b"PROXY TCP4 10.1.2.3 10.4.5.6 1000 80\r\ndata")
+            expected = b"PROXY TCP4 10.1.2.3 10.4.5.6 1000 80\r\ndata"
+            s = accept(server)
+            check(read_exactly(s, len(expected)) == expected)
+            s.close()
+        line = relay.line()
+        check(line["client"] == "10.1.2.3:1000" and line["via"].startswith("127.0.0.1:"), line)
+        for bad, reason in ((b"GET / HTTP/1.0\r\n\r\n", "bad-header"), (b"PROXY TCP4 1.2", "header-timeout")):
+            with relay.connect() as client:
+                client.sendall(bad)
+                check(is_reset(client)[0], "not reset")
+            check(relay.line()["reason"] == reason)
+        with relay.connect() as client:
+            client.sendall(b"PROXY TCP4 10.9.2.3 10.4.5.6 1000 80\r\ndata")
+            check(is_reset(client)[0], "not denied")
+        relay.until(lambda s: s["listeners"]["one"]["ended"].get("denied") == 1)
+    with Relay(simple(f"to = '{target(server)}'\nproxy_in = 'any'\nproxy_from = '10.0.0.0/8'\n")) as relay:
+        try:
+            with relay.connect() as client:
+                check(is_reset(client)[0], "believed")
+        except ConnectionResetError:
+            pass    # as early as that
+
+
+def certificate(name):
+    if not os.path.exists(path(name + ".pem")):
+        run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-subj", f"/CN={name}", "-keyout", path(name + ".pem"), "-out", path(name + ".crt"), "-days", "2")
+        with open(path(name + ".pem"), "a") as f, open(path(name + ".crt")) as g:
+            f.write(g.read())
+    return path(name + ".pem")
+
+
+class Tls:
+    """A TLS server that says its name."""
+
+    def __init__(self, name, alpn=()):
+        self.server = listener()
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(certificate(name))
+        if alpn:
+            self.context.set_alpn_protocols(list(alpn))
+        self.name = name.encode()
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        while True:
+            s, _ = self.server.accept()
+            try:
+                with self.context.wrap_socket(s, server_side=True) as tls:
+                    tls.sendall(self.name)
+            except OSError:
+                pass
+
+    def to(self):
+        return target(self.server)
+
+
+def tls():
+    servers = [Tls("a"), Tls("b", ["h2"]), Tls("other")]
+    a, b, other = (s.to() for s in servers)
+    more = (f"to = '{other}'\nheader_timeout = '500ms'\n"
+            f"[[listener.route]]\nsni = ['a.example', '*.a.example']\nto = '{a}'\n"
+            f"[[listener.route]]\nsni = 'b.example'\nalpn = 'h2'\nto = '{b}'\n")
+    with Relay(simple(more)) as relay:
+        def ask(name, alpn=()):
+            context = ssl.create_default_context()
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            if alpn:
+                context.set_alpn_protocols(list(alpn))
+            with context.wrap_socket(relay.connect(), server_hostname=name) as s:
+                return read_all(s)
+        for name, alpn, answer in (("a.example", (), b"a"), ("x.a.example", (), b"a"), ("b.example", ("h2",), b"b"),
+                                   ("b.example", ("http/1.1",), b"other"), ("c.example", (), b"other"), (None, (), b"other")):
+            check(ask(name, alpn) == answer, name, alpn, "went elsewhere")
+            line = relay.line()
+            check(line["sni"] == (name or "") and line["alpn"] == ",".join(alpn), line)
+        out = run("openssl", "s_client", "-connect", f"127.0.0.1:{relay.ports[0]}", "-servername", "a.example",
+                  status=None, stdin=subprocess.DEVNULL)
+        check("CN = a" in out or "CN=a" in out, out)
+        with relay.connect() as s:
+            s.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            check(is_reset(s)[0], "what is no TLS was served")
+        relay.line(reason="bad-header")
+    with Relay(simple(f"[[listener.route]]\nsni = 'a.example'\nto = '{a}'\n")) as relay:
+        with relay.connect() as s:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            try:
+                context.wrap_socket(s, server_hostname="z.example")
+                check(False, "served without a route")
+            except (ConnectionResetError, ssl.SSLError):
+                pass
+        relay.line(reason="no-route")
+
+
+def slow_headers():
+    """A client that sends a byte now and then has no more time than others."""
+    with Relay(simple("front = 'tls'\nto = '127.0.0.1:1'\nheader_timeout = '1s'\n")) as relay:
+        with relay.connect() as s:
+            began = time.monotonic()
+
+            def drip():
+                try:
+                    for byte in b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03" + bytes(500):
+                        s.sendall(bytes([byte]))
+                        time.sleep(0.1)
+                except OSError:
+                    pass
+            meanwhile(drip)
+            check(is_reset(s)[0], "not reset")
+            took = time.monotonic() - began
+            check(0.9 < took < 4, f"ended after {took:.1f} s")
+        check(relay.line()["reason"] == "header-timeout")
+
+
+class Web:
+    """A web server of one page."""
+
+    def __init__(self):
+        self.server = listener()
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        while True:
+            s, _ = self.server.accept()
+            with s:
+                s.recv(4096)
+                s.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\npage\n")
+
+
+def connect_front():
+    web = Web()
+    page = f"http://localhost:{port(web.server)}/"
+    more = f"front = 'connect'\nconnect_to = '127.0.0.0/8'\nconnect_ports = {port(web.server)}\n"
+    with Relay(simple(more)) as relay:
+        proxy = f"http://127.0.0.1:{relay.ports[0]}"
+        curl = ("curl", "-sS", "--noproxy", "", "--proxytunnel", "--proxy", proxy)
+        check(run(*curl, page) == "page\n")
+        check("403" in run(*curl, "http://127.0.0.1:1/", status=56))
+        check("403" in run(*curl, "http://10.0.0.1:80/", status=56))
+        check(run("curl", "-sS", "--noproxy", "", "-o", "/dev/null", "-w", "%{http_code}", "--proxy", proxy, page) == "405")
+        # what comes with the request is not lost
+        with relay.connect() as s:
+            s.sendall(f"CONNECT 127.0.0.1:{port(web.server)} HTTP/1.1\r\n\r\nGET / HTTP/1.0\r\n\r\n".encode())
+            answer = read_all(s)
+            check(answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"page\n"), answer)
+
+
+def socks_front():
+    web = Web()
+    page = f"http://localhost:{port(web.server)}/"
+    with Relay(simple("front = 'socks5'\nconnect_to = ['127.0.0.0/8']\n")) as relay:
+        proxy = f"127.0.0.1:{relay.ports[0]}"
+        for option in ("--socks5", "--socks5-hostname"):
+            check(run("curl", "-sS", "--noproxy", "", option, proxy, page) == "page\n")
+        run("curl", "-sS", "--noproxy", "", "--socks5", proxy, "http://10.0.0.1/", status=97)
+        check(relay.line(reason="forbidden")["detail"].startswith("10.0.0.1:80"))
+        with relay.connect() as s:      # SOCKS 4
+            s.sendall(b"\x04\x01\0\x50\x7f\0\0\1\0")
+            s.settimeout(60)
+            check(is_reset(s)[1] == b"")
+        check(relay.line()["reason"] == "bad-header")
+
+
+def most_connections():
+    echo = Echo()
+    with Relay(simple(f"to = '{echo.to()}'\nmax_connections = 2\n")) as relay:
+        held = [relay.connect() for _ in range(3)]
+        for s in held:
+            s.sendall(b"x")
+        for s in held[:2]:
+            check(s.recv(1) == b"x")
+        held[2].settimeout(0.5)
+        try:
+            check(not held[2].recv(1), "a third is served")
+        except TimeoutError:
+            pass
+        held[0].close()
+        held[2].settimeout(60)
+        check(held[2].recv(1) == b"x", "it was not served later")
+
+
+def per_source():
+    echo = Echo()
+    with Relay(simple(f"to = '{echo.to()}'\nmax_per_source = 2\n")) as relay:
+        held = [relay.connect() for _ in range(2)]
+        for s in held:
+            s.sendall(b"x")
+            check(s.recv(1) == b"x")
+        with relay.connect() as s:
+            check(is_reset(s)[0], "a third is served")
+        with socket.create_connection(("127.0.0.1", relay.ports[0]), 60, ("127.0.0.2", 0)) as s:
+            s.sendall(b"x")
+            check(s.recv(1) == b"x", "another source is turned away")
+        ended = relay.until(lambda s: s["listeners"]["one"]["ended"].get("closed"))["listeners"]["one"]["ended"]
+        check(ended.get("source-connections") == 1, ended)
+
+
+def rates():
+    echo = Echo(b"e")
+    with Relay(simple(f"to = '{echo.to()}'\nrate = 10\n")) as relay:
+        began = time.monotonic()
+        for _ in range(20):
+            check(name_of(relay) == b"e")
+        took = time.monotonic() - began
+        check(0.8 < took < 5, f"20 connections at 10 a second took {took:.1f} s")
+    with Relay(simple(f"to = '{echo.to()}'\nrate_per_source = 3\n")) as relay:
+        cut = 0
+        for _ in range(8):
+            with relay.connect() as s:
+                cut += is_reset_at_once(s)
+        check(3 <= cut <= 5, cut, "of 8 were turned away")
+
+
+def is_reset_at_once(s):
+    try:
+        return s.recv(1) != b"e"
+    except ConnectionResetError:
+        return True
+
+
+def networks():
+    echo = Echo(b"e")
+    with Relay(simple(f"to = '{echo.to()}'\nallow = ['127.0.0.0/24']\ndeny = ['127.0.0.7']\n")) as relay:
+        for source, good in (("127.0.0.1", True), ("127.0.0.7", False), ("127.0.1.1", False)):
+            s = socket.create_connection(("127.0.0.1", relay.ports[0]), 60, (source, 0))
+            with s:
+                check(is_reset_at_once(s) != good, source)
+        check(relay.get()["listeners"]["one"]["ended"].get("denied") == 2)
+
+
+CASES = [in_turn, least_connections, by_source, retry, hangs, no_target, checks, names, names_anew, unix_sockets, ipv6, proxy_out,
+         proxy_in, tls, slow_headers, connect_front, socks_front, most_connections, per_source, rates, networks]
+
+if __name__ == "__main__":
+    for one_case in CASES:
+        case(one_case.__name__, one_case)
+    done()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0
+"""many.py MODE...: thousands of idle connections at a time: what each takes, that no pipe is held for
+one, and that all of them still carry bytes. A process of its own has each side's sockets."""
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+
+from lib import Lines, Relay, case, check, done, read_exactly
+
+N = 20_000 if os.environ.get("TEST_FULL") else 2_000
+ROUND = b"x" * 100
+
+
+def descriptors():
+    """As many as N connections want, or as there may be."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = 2 * N + 1000
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(hard, wanted)))
+    except ValueError:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+allowed = descriptors()
+if allowed < 2 * N + 1000:
+    # the sides of a run do the same as the run itself
+    N = (allowed - 1000) // 2
+    if sys.argv[1] != "--side":
+        print(f"# {allowed} open files are allowed: {N} connections", flush=True)
+
+
+def server():
+    s = socket.create_server(("127.0.0.1", 0), backlog=4096)
+    print(s.getsockname()[1], flush=True)
+    held = [s.accept()[0] for _ in range(N)]
+    print("all", flush=True)
+    sys.stdin.readline()
+    for s in held:
+        s.sendall(read_exactly(s, len(ROUND)))
+    print("echoed", flush=True)
+    sys.stdin.readline()
+
+
+def clients():
+    port = int(sys.stdin.readline())
+    held = [socket.create_connection(("127.0.0.1", port), 60) for _ in range(N)]
+    print("all", flush=True)
+    sys.stdin.readline()
+    for s in held:
+        s.sendall(ROUND)
+    for s in held:
+        check(read_exactly(s, len(ROUND)) == ROUND)
+    print("answered", flush=True)
+    sys.stdin.readline()
+
+
+class Side:
+    def __init__(self, what):
+        self.process = subprocess.Popen([sys.executable, __file__, "--side", what], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        self.lines = Lines(self.process.stdout)
+
+    def say(self, word=""):
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def memory(pid):
+    with open(f"/proc/{pid}/statm") as f:
+        return int(f.read().split()[1]) * resource.getpagesize()
+
+
+def idle(mode):
+    sides = [Side("server"), Side("clients")]
+    to, by = sides
+    try:
+        port = to.lines.next()
+        config = f"[[listener]]\nlisten = '127.0.0.1:0'\nto = '127.0.0.1:{port}'\nmode = '{mode}'\n"
+        with Relay(config) as relay:
+            check(relay.get()["max_connections"] > N, "too few descriptors")
+            before = memory(relay.pid)
+            by.say(relay.ports[0])
+            by.lines.until("all")
+            to.lines.until("all")
+            each = (memory(relay.pid) - before) / N
+            held = len(os.listdir(f"/proc/{relay.pid}/fd"))
+            print(f"# {mode}: {N} idle connections: {each:.0f} bytes of the process each, {held / N:.2f} descriptors each")
+            check(each < 8192, each, "bytes for each")
+            check(held < 2 * N + 100, held, "descriptors")
+            to.say()
+            by.say()
+            by.lines.until("answered")
+            held = len(os.listdir(f"/proc/{relay.pid}/fd"))
+            check(held < 2 * N + 200, held, "descriptors afterwards")
+            check(relay.get()["connections"] == N)
+    finally:
+        for side in sides:
+            side.end()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--side":
+        {"server": server, "clients": clients}[sys.argv[2]]()
+    else:
+        for mode_name in sys.argv[1:]:
+            case(f"{mode_name}/idle", idle, mode_name)
+        done()

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What an administrator does: bad input, check, reload, upgrade, drain, systemd, descriptors."""
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import lib
+from lib import (PROGRAM, Echo, Relay, accept, case, check, done, is_reset, listener, path, read_all,
+                 read_exactly, run, target, write)
+
+LOAD = 4 if os.environ.get("TEST_FULL") else 1     # seconds of load around each change
+
+
+def config(to, more="", name="one", listen="127.0.0.1:0"):
+    return f"[[listener]]\nname = '{name}'\nlisten = '{listen}'\nto = '{to}'\n{more}"
+
+
+def refused(arguments, expected, status=1):
+    """The program does not begin, and says why in one line."""
+    out = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=60)
+    check(out.returncode == status, arguments, "exited", out.returncode, out.stderr)
+    check(expected in out.stderr and out.stderr.count("\n") == 1, "it says", out.stderr)
+    check(not out.stdout, "and prints", out.stdout)
+
+
+def bad_input():
+    busy = listener()
+    to = ["--to", "127.0.0.1:1"]
+    refused(["--listen", target(busy), *to], f"cannot listen at {target(busy)}: Address already in use")
+    refused(["--listen", "127.0.0.1:0", "--to", "no-such-host.invalid:1"], "cannot resolve the target no-such-host.invalid:1")
+    refused(["--listen", "10.99.99.99:0", *to], "cannot listen at 10.99.99.99:0: Cannot assign requested address")
+    refused(["--listen", "127.0.0.1:0", *to, "--mode", "fast"], "'fast' is no mode", 2)
+    refused(["--listen", "127.0.0.1:0", *to, "--idle", "soon"], "idle: 'soon' is no time", 2)
+    refused(["--listen", "127.0.0.1:0"], "a listener without 'to'", 2)
+    refused(["--config", path("none")], f"{path('none')}: No such file or directory")
+    refused(["--config", write("bad.toml", "[[listener]]\nlisten = '127.0.0.1:0'\nto = '127.0.0.1:1'\nidel = 5\n")],
+            "line 4: unknown key 'idel' (is it 'idle'?)")
+    refused(["status", "--admin", f"unix:{path('none')}"], "No such file or directory")
+    if not os.path.exists("/sys/module/socksplice"):
+        refused(["--listen", "127.0.0.1:0", *to, "--mode", "sosplice"], "mode sosplice: the module socksplice is not loaded")
+    check("Usage" in run(PROGRAM, status=2))
+
+
+def checks_files():
+    bad = write("bad.toml", "drain = 'x'\n[[listener]]\nlisten = 'host:1'\nto = '1.2.3.4'\nmode = 5\nrate = -1\n")
+    out = subprocess.run([PROGRAM, "check", bad], capture_output=True, text=True, timeout=60)
+    check(out.returncode == 1, out)
+    lines = [int(n) for n in re.findall(r"line (\d+):", out.stderr)]
+    check(lines == [1, 3, 4, 5, 6], out.stderr)
+    good = write("good.toml", config("localhost:80"))
+    check(run(PROGRAM, "check", good) == f"{good}: ok\n")
+    example = os.path.join(lib.ROOT, "service/socksplice-relay.toml")
+    check(run(PROGRAM, "check", example) == f"{example}: ok\n")
+
+
+def reloads():
+    a, b = Echo(b"a"), Echo(b"b")
+    with Relay(config(a.to())) as relay:
+        listen = f"127.0.0.1:{relay.ports[0]}"
+        with relay.connect() as old:
+            check(old.recv(1) == b"a")
+            # port 0 is the same listener for as long as the file says so
+            relay.reload(config(b.to()))
+            with relay.connect() as s:
+                check(s.recv(1) == b"b")
+            for bad in ("nonsense", config("127.0.0.1:x"), config("no-such-host.invalid:1"),
+                        config(b.to(), listen="10.99.99.99:80")):
+                relay.reload(bad, good=False)
+                with relay.connect() as s:
+                    check(s.recv(1) == b"b", "the old configuration does not serve")
+            old.sendall(b"still")
+            check(read_exactly(old, 5) == b"still", "the old connection does not live")
+        state = relay.get()
+        check((state["reloads"], state["failed_reloads"]) == (1, 4), state)
+        # another listener comes, the first goes
+        extra = listener()
+        there = target(extra)
+        extra.close()
+        relay.reload(config(a.to(), name="two", listen=there))
+        relay.ports = [int(there.split(":")[1])]
+        with relay.connect() as s:
+            check(s.recv(1) == b"a")
+        try:
+            socket.create_connection(("127.0.0.1", int(listen.split(":")[1])), 60).close()
+            check(False, "the old listener is still there")
+        except ConnectionRefusedError:
+            pass
+
+
+class Load:
+    """Connections one after the other from some threads; each asks for an answer."""
+
+    def __init__(self, address, threads=4):
+        self.address = address
+        self.stop = False
+        self.served = [0] * threads
+        self.failed = []
+        self.threads = [threading.Thread(target=self.run, args=(i,), daemon=True) for i in range(threads)]
+        for t in self.threads:
+            t.start()
+
+    def run(self, i):
+        while not self.stop:
+            try:
+                with socket.create_connection(self.address, 60) as s:
+                    s.sendall(b"ask")
+                    s.shutdown(socket.SHUT_WR)
+                    answer = read_all(s)
+                if answer != b"ask":
+                    self.failed.append(answer)
+                self.served[i] += 1
+            except OSError as e:
+                self.failed.append(e)
+
+    def until(self, more):
+        """Waits until so many more were served."""
+        wanted = sum(self.served) + more
+        end = time.monotonic() + 120
+        while sum(self.served) < wanted:
+            check(time.monotonic() < end and len(self.failed) < 100, "the load stands still:", self.failed[:3])
+            time.sleep(0.01)
+
+    def end(self):
+        self.stop = True
+        for t in self.threads:
+            t.join(60)
+        check(not self.failed, len(self.failed), "of", sum(self.served), "failed:", self.failed[:3])
+        return sum(self.served)
+
+
+def reloads_under_load():
+    servers = [Echo(), Echo()]
+    with Relay(config(servers[0].to())) as relay:
+        load = Load(("127.0.0.1", relay.ports[0]))
+        for i in range(20 * LOAD):
+            load.until(50)
+            relay.reload(config(servers[i % 2].to()) if i % 5 else "nonsense", good=i % 5 != 0)
+        print(f"# {load.end()} connections, 0 failed, {20 * LOAD} reloads")
+
+
+def upgrades_under_load():
+    """Again and again another process, and connections that live on in the former ones."""
+    echo = Echo()
+    program = path("program")
+    shutil.copy(PROGRAM, program)
+    relay = Relay(config(echo.to(), f"[[listener]]\nname = 'u'\nlisten = 'unix:{path('up.sock')}'\nto = '{echo.to()}'\n"))
+    pids = [relay.pid]
+    try:
+        with relay.connect() as old:
+            load = Load(("127.0.0.1", relay.ports[0]))
+            for _ in range(4 * LOAD):
+                load.until(100)
+                os.kill(pids[-1], signal.SIGUSR2)
+                pids.append(int(relay.said.until(r"process (\d+) has taken over")))
+                load.until(100)
+                check(relay.until(lambda s: s["pid"] == pids[-1])["listeners"]["one"]["accepted"] > 0)
+            old.sendall(b"still")
+            check(read_exactly(old, 5) == b"still", "the oldest connection does not live")
+            with socket.socket(socket.AF_UNIX) as s:
+                s.connect(path("up.sock"))
+                s.sendall(b"x")
+                check(s.recv(1) == b"x", "the Unix socket is not served")
+            print(f"# {load.end()} connections, 0 failed, {4 * LOAD} upgrades")
+        relay.process.wait(60)
+    finally:
+        for pid in pids[1:]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        relay.kill()
+
+
+def failed_upgrade():
+    """A program that does not begin leaves the present one as it is."""
+    echo = Echo()
+    with Relay(config(echo.to())) as relay:
+        relay.rewrite("nonsense")
+        relay.signal(signal.SIGUSR2)
+        relay.said.until("no upgrade: the new process ended before it accepted")
+        with relay.connect() as s:
+            s.sendall(b"x")
+            check(s.recv(1) == b"x")
+
+
+def drains():
+    server = listener()
+    with Relay(config(target(server), "", "one")) as relay:
+        client = relay.connect()
+        s = accept(server)
+        relay.signal(signal.SIGTERM)
+        relay.said.until("1 connections may go on")
+        try:
+            relay.connect().close()
+            check(False, "it still accepts")
+        except ConnectionRefusedError:
+            pass
+        client.sendall(b"late")
+        check(read_exactly(s, 4) == b"late")
+        client.close()
+        s.close()
+        check(relay.process.wait(60) == 0)
+        line = json.loads(relay.log.rest()[0])
+        check(line["reason"] == "closed" and line["bytes_up"] == 4, line)
+    with Relay("drain = '300ms'\n" + config(target(server))) as relay:
+        client = relay.connect()
+        s = accept(server)
+        relay.signal(signal.SIGTERM)
+        check(is_reset(client)[0] and is_reset(s)[0], "not cut")
+        check(relay.process.wait(60) == 0)
+        check(json.loads(relay.log.rest()[0])["reason"] == "shutdown")
+
+
+def descriptors():
+    """Where descriptors are short clients wait, and are served."""
+    echo = Echo()
+
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    for mode in ("pipe", "copy"):
+        with Relay(config(echo.to(), f"mode = '{mode}'\n"), preexec=few) as relay:
+            check(relay.get()["max_connections"] == 24)
+            held = [relay.connect() for _ in range(100)]
+            for i, s in enumerate(held):
+                s.sendall(b"x%d" % i)
+            for i, s in enumerate(held):
+                check(read_exactly(s, 1 + len(str(i))) == b"x%d" % i, i, "is not served")
+                s.close()
+
+
+def short_of_descriptors():
+    """The same where others than connections have used them up: accept(2) says EMFILE."""
+    echo = Echo()
+    with Relay(config(echo.to())) as relay:
+        limits = resource.prlimit(relay.pid, resource.RLIMIT_NOFILE)
+        used = len(os.listdir(f"/proc/{relay.pid}/fd"))
+        resource.prlimit(relay.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
+        held = [relay.connect() for _ in range(5)]
+        relay.said.until(r"accept: Too many open files .*: waiting")
+        resource.prlimit(relay.pid, resource.RLIMIT_NOFILE, limits)
+        for s in held:
+            s.sendall(b"x")
+            check(s.recv(1) == b"x")
+
+
+def activation():
+    echo = Echo(b"e")
+    server = listener()
+    where = target(server)
+    server.close()
+    starter = shutil.which("systemd-socket-activate") or shutil.which("systemd-socket-activate", path="/usr/lib/systemd:/usr/bin")
+    before = [starter, "-l", where, "--fdname=web"]
+    relay = Relay(config(echo.to(), listen="systemd:web"), before=before, wait=False)
+    with relay:
+        relay.said.until("Listening on")
+        with socket.create_connection(("127.0.0.1", int(where.split(":")[1])), 60) as s:
+            check(s.recv(1) == b"e")
+    # one that is configured by its address is taken too
+    relay = Relay(config(echo.to(), listen=where), before=before, wait=False)
+    with relay:
+        relay.said.until("Listening on")
+        with socket.create_connection(("127.0.0.1", int(where.split(":")[1])), 60) as s:
+            check(s.recv(1) == b"e")
+
+
+def notifies():
+    echo = Echo()
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    told.bind(path("notify"))
+    told.settimeout(60)
+    relay = Relay(config(echo.to()), env={"NOTIFY_SOCKET": path("notify"), "WATCHDOG_USEC": "300000"})
+    with relay:
+        def until(word):
+            while word not in (said := told.recv(4096).decode()):
+                pass
+            return said
+        until("READY=1")
+        until("WATCHDOG=1")
+        relay.reload(config(echo.to()))
+        check("MONOTONIC_USEC=" in until("RELOADING=1"))
+        until("READY=1")
+        relay.signal(signal.SIGTERM)
+        until("STOPPING=1")
+    told.close()
+
+
+def shows():
+    echo = Echo()
+    with Relay(config(echo.to())) as relay, relay.connect() as s:
+        s.sendall(b"x")
+        s.recv(1)
+        out = run(PROGRAM, "top", "--admin", relay.admin, "--delay", "0.1", "--times", "2")
+        check(out.count("LISTENER") == 2 and f"one              127.0.0.1:{s.getsockname()[1]}" in out, out)
+        status = json.loads(run(PROGRAM, "status", "--admin", relay.admin))
+        check(status["version"] == 1 and status["listeners"]["one"]["open"] == 1, status)
+        for line in relay.get("/metrics").splitlines():
+            check(re.fullmatch(r'# .*|socksplice_relay_\w+(\{(\w+="[^"]*",?)+\})? \d+', line), line)
+
+
+def log_formats():
+    echo = Echo()
+    with Relay(None, "--listen", "127.0.0.1:0", "--to", echo.to(), "--log-format", "logfmt", wait=False) as relay:
+        pass
+    arguments = ["--listen", "127.0.0.1:0", "--to", echo.to(), "--log-format", "logfmt"]
+    process = subprocess.Popen([PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        at = int(re.search(r":(\d+)$", process.stderr.readline())[1])
+        socket.create_connection(("127.0.0.1", at), 60).close()
+        line = process.stdout.readline()
+        check(re.match(r'time=\S+ id=0 listener=127.0.0.1:0 client=127.0.0.1:\d+ target=\S+ mode_up=\w+ mode_down=\w+ '
+                       r'why=.* bytes_up=0 bytes_down=0 .* reason=closed$', line), line)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def installs():
+    """What `make install-relay` puts in place is whole, systemd takes the unit; uninstall leaves nothing."""
+    there = path("installed")
+    make = ("make", "-s", "-C", lib.ROOT, f"DESTDIR={there}", "PREFIX=/usr", f"RELAY={os.path.abspath(PROGRAM)}")
+    run(*make, "install-relay")
+    program = f"{there}/usr/sbin/socksplice-relay"
+    check("socksplice-relay" in run(program, "--version"))
+    run(program, "check", f"{there}/etc/socksplice/relay.toml")
+    if shutil.which("groff"):
+        for page in ("8/socksplice-relay.8", "5/socksplice-relay.toml.5"):
+            out = run("groff", "-man", "-ww", "-z", f"{there}/usr/share/man/man{page}")
+            check(not out, out)
+    unit = f"{there}/usr/lib/systemd/system/socksplice-relay.service"
+    with open(unit) as f:
+        text = f.read().replace("/usr/sbin/", f"{there}/usr/sbin/")
+    own = write("socksplice-relay.service", text)
+    if shutil.which("systemd-analyze"):
+        out = run("systemd-analyze", "verify", "--man=no", own)
+        check("socksplice-relay" not in out, out)
+    run(*make, "uninstall-relay")
+    left = [f for _, _, files in os.walk(there) for f in files]
+    check(not left, "left:", left)
+
+
+def documented():
+    """Each key of the file is in its manual page, each option in the other one."""
+    with open(os.path.join(lib.ROOT, "man/socksplice-relay.toml.5")) as f:
+        page = f.read()
+    with open(os.path.join(lib.ROOT, "relay/src/config/read.rs")) as f:
+        keys = set(re.findall(r'\b(?:s|self)\.(?:value|parsed|number|list|table|tables)\(\s*"(\w+)"', f.read()))
+    missing = [k for k in keys if not re.search(rf"\b{k}\b", page)]
+    check(len(keys) > 30 and not missing, "not documented:", missing, keys)
+    with open(os.path.join(lib.ROOT, "man/socksplice-relay.8")) as f:
+        page = f.read().replace("\\-", "-")
+    options = set(re.findall(r"--([a-z-]+)", run(PROGRAM, "--help"))) - {"help", "version"}
+    missing = [o for o in options if f"--{o}" not in page]
+    check(len(options) > 20 and not missing, "not documented:", missing)
+
+
+CASES = [installs, documented, bad_input, checks_files, reloads, reloads_under_load, upgrades_under_load, failed_upgrade, drains, descriptors,
+         short_of_descriptors, activation, notifies, shows, log_formats]
+
+if __name__ == "__main__":
+    for one in CASES:
+        case(one.__name__, one)
+    done()

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-2.0
+"""real.py MODE...: other people's programs through a relay: iperf3, nginx under wrk, redis, PostgreSQL,
+ssh, HAProxy and nginx at both ends of the PROXY protocol."""
+
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from lib import FOLDER, Relay, case, check, done, listener, path, read_exactly, run, write
+
+FULL = bool(os.environ.get("TEST_FULL"))
+SECONDS = "5" if FULL else "2"
+
+
+def free_port():
+    s = listener()
+    with s:
+        return s.getsockname()[1]
+
+
+class Program:
+    """A server of somebody else's, up once its port answers."""
+
+    def __init__(self, port, *command, **options):
+        self.port = port
+        self.log = open(path("program.log"), "w+")
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, **options)
+        end = time.monotonic() + 60
+        while True:
+            check(self.process.poll() is None, command[0], "ended:", self.said())
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                return
+            except OSError:
+                check(time.monotonic() < end, command[0], "does not answer:", self.said())
+                time.sleep(0.05)
+
+    def said(self):
+        self.log.seek(0)
+        return self.log.read()[-2000:]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def relay(mode, port, more=""):
+    return Relay(f"[[listener]]\nlisten = '127.0.0.1:0'\nto = '127.0.0.1:{port}'\nmode = '{mode}'\n{more}")
+
+
+def iperf3(mode):
+    port = free_port()
+    with Program(port, "iperf3", "-s", "-p", str(port)), relay(mode, port) as r:
+        for more in ([], ["-R"], ["-P", "8"]):
+            out = json.loads(run("iperf3", "-c", "127.0.0.1", "-p", str(r.ports[0]), "-t", SECONDS, "-J", *more))
+            rate = out["end"]["sum_received"]["bits_per_second"]
+            check(rate > 1e7 and out["end"]["sum_received"]["bytes"] > 0, rate)
+            print(f"# {mode}: iperf3 {' '.join(more) or 'one stream'}: {rate / 1e9:.2f} Gbit/s")
+
+
+NGINX = """daemon off; master_process off; worker_processes 1; pid {folder}/nginx.pid; error_log stderr;
+events {{ worker_connections 4096; }}
+http {{ access_log off; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
+uwsgi_temp_path {folder}; scgi_temp_path {folder}; root {folder}; keepalive_requests 1000000;
+server {{ listen 127.0.0.1:{port} {option}; set_real_ip_from 127.0.0.1; real_ip_header proxy_protocol;
+location = /who {{ return 200 "$remote_addr:$remote_port\\n"; }} }} }}
+"""
+
+
+def nginx(option=""):
+    port = free_port()
+    with open(path("page"), "w") as f:
+        f.write("x" * 20_000)
+    conf = write("nginx.conf", NGINX.format(folder=FOLDER.name, port=port, option=option))
+    os.chmod(FOLDER.name, 0o755)
+    return Program(port, "nginx", "-c", conf, "-p", FOLDER.name)
+
+
+def wrk(mode):
+    with nginx() as n, relay(mode, n.port) as r:
+        for more in ((), ("-H", "Connection: close")):
+            out = run("wrk", "-t", "2", "-c", "50", "-d", SECONDS, *more, f"http://127.0.0.1:{r.ports[0]}/page")
+            check("Socket errors" not in out and "Non-2xx" not in out, out)
+            rate = float(re.search(r"Requests/sec: *([\d.]+)", out)[1])
+            check(rate > 50, out)
+            print(f"# {mode}: wrk {' '.join(more) or 'keep-alive'}: {rate:.0f} requests a second")
+
+
+def redis(mode):
+    port = free_port()
+    command = ("redis-server", "--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", FOLDER.name)
+    with Program(port, *command), relay(mode, port) as r:
+        to = ("-h", "127.0.0.1", "-p", str(r.ports[0]))
+        out = run("redis-benchmark", *to, "-n", "20000", "-c", "50", "-t", "set,get", "-d", "1000", "--csv")
+        check(len(re.findall(r'^"(SET|GET)"', out, re.M)) == 2 and "rror" not in out, out)
+        big = "v" * 1_000_000
+        run("redis-cli", *to, "-x", "set", "big", input=big)
+        check(run("redis-cli", *to, "get", "big").rstrip("\n") == big, "another value")
+        out = run("redis-benchmark", *to, "-n", "20000", "-P", "16", "-t", "ping", "--csv")
+        check("rror" not in out, out)
+
+
+def postgres(mode):
+    where = run("bash", "-c", "ls -d /usr/lib/postgresql/*/bin | tail -n 1").strip()
+    port, data = free_port(), path("postgres")
+    shutil.rmtree(data, ignore_errors=True)
+    os.mkdir(data)
+    os.chmod(FOLDER.name, 0o755)
+    user = {}
+    if os.getuid() == 0:
+        entry = pwd.getpwnam("postgres")
+        os.chown(data, entry.pw_uid, entry.pw_gid)
+        user = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+    run(f"{where}/initdb", "-D", data, "-A", "trust", "-U", "postgres", **user)
+    server = (f"{where}/postgres", "-D", data, "-p", str(port), "-c", "fsync=off", "-c", f"unix_socket_directories={data}")
+    with Program(port, *server, **user), relay(mode, port) as r:
+        to = ("-h", "127.0.0.1", "-p", str(r.ports[0]), "-U", "postgres", "postgres")
+        run(f"{where}/pgbench", "-q", "-i", "-s", "2", *to)
+        out = run(f"{where}/pgbench", "-c", "8", "-j", "2", "-T", SECONDS, *to)
+        check(re.search(r"number of failed transactions: 0 ", out), out)
+        print(f"# {mode}: pgbench: {re.search(r'tps = ([0-9.]+)', out)[1]} transactions a second")
+
+
+def ssh(mode):
+    """Keystrokes and their echoes: no delay is added."""
+    port = free_port()
+    for name in ("host", "user"):
+        if not os.path.exists(path(name)):
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path(name))
+    shutil.copy(path("user.pub"), path("authorized"))
+    os.chmod(FOLDER.name, 0o700)
+    os.makedirs("/run/sshd", exist_ok=True)
+    conf = write("sshd.conf", f"ListenAddress 127.0.0.1:{port}\nHostKey {path('host')}\nAuthorizedKeysFile {path('authorized')}\n"
+                 "StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n")
+    me = pwd.getpwuid(os.getuid()).pw_name
+
+    def echoes(at):
+        command = ["ssh", "-tt", "-p", str(at), "-i", path("user"), "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR",
+                   "-o", f"UserKnownHostsFile={path('known')}", f"{me}@127.0.0.1", "stty raw -echo; echo ready; exec cat"]
+        client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        keys = client.stdin.fileno()
+        try:
+            said = b""
+            while b"ready" not in said:
+                part = os.read(client.stdout.fileno(), 4096)
+                if not part:
+                    raise AssertionError(f"ssh ended: {client.stderr.read().decode()}")
+                said += part
+            while b"\n" not in said:
+                said += os.read(client.stdout.fileno(), 4096)
+            times = []
+            for _ in range(100):
+                began = time.monotonic()
+                os.write(keys, b"k")
+                check(os.read(client.stdout.fileno(), 1) == b"k")
+                times.append(time.monotonic() - began)
+            return sorted(times)[50]
+        finally:
+            client.kill()
+            client.wait()
+    with Program(port, "/usr/sbin/sshd", "-D", "-e", "-f", conf), relay(mode, port) as r:
+        direct, through = echoes(port), echoes(r.ports[0])
+        print(f"# {mode}: an echo takes {direct * 1e6:.0f} us, through the relay {through * 1e6:.0f} us")
+        check(through < direct + 0.01, f"an echo takes {through * 1000:.1f} ms, {direct * 1000:.1f} ms without the relay")
+
+
+def proxy_headers(mode):
+    """client - relay - HAProxy - relay - nginx, each with the client's address."""
+    with nginx("proxy_protocol") as n:
+        with relay(mode, n.port, "proxy_in = 'v2'\nproxy_out = 'v1'\n") as last:
+            port = free_port()
+            conf = write("haproxy.cfg", "defaults\n mode tcp\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n"
+                         f"frontend f\n bind 127.0.0.1:{port} accept-proxy\n default_backend b\n"
+                         f"backend b\n server s 127.0.0.1:{last.ports[0]} send-proxy-v2\n")
+            with Program(port, "haproxy", "-db", "-f", conf):
+                for version in ("v1", "v2"):
+                    with relay(mode, port, f"proxy_out = '{version}'\n") as first:
+                        s = first.connect()
+                        with s:
+                            s.sendall(b"GET /who HTTP/1.0\r\n\r\n")
+                            answer = b""
+                            while part := s.recv(4096):
+                                answer += part
+                            expected = f"127.0.0.1:{s.getsockname()[1]}\n".encode()
+                            check(answer.endswith(expected), version, answer)
+
+
+CASES = [iperf3, wrk, redis, postgres, ssh, proxy_headers]
+
+if __name__ == "__main__":
+    for mode_name in sys.argv[1:]:
+        for one in CASES:
+            case(f"{mode_name}/{one.__name__}", one, mode_name)
+    done()
