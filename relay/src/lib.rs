@@ -9,7 +9,7 @@
 //! - [`config`]: the file, checked;
 //! - [`balance`]: targets, their health, and the choice among them;
 //! - [`serve`]: listeners, connections, limits, reload, upgrade;
-//! - [`admin`]: metrics and status; [`top`]: who asks for them.
+//! - [`admin`]: metrics and status; [`top`]: the client that shows them.
 #![deny(unsafe_code)]
 
 pub mod admin;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Where connections go and who may make them: balancing, health, PROXY headers, SNI, CONNECT, SOCKS5,
+"""Where connections go, and which are allowed: balancing, health, PROXY headers, SNI, CONNECT, SOCKS5,
 Unix sockets, IPv6, limits."""
 
 import os

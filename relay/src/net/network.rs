@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Networks, for lists of who may connect and what may be connected to.
+//! Networks, for lists of allowed and denied addresses.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who may connect, and how much one source may take of a listener.
+//! The sources that may connect, and how much of a listener one source may take.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -55,7 +55,7 @@ impl Sources {
         l: &Listener,
         ip: Option<IpAddr>,
     ) -> Result<Option<Admitted>, Refusal> {
-        // a Unix socket's file decides who may connect there
+        // the mode of a Unix socket's file decides there
         let Some(ip) = ip else { return Ok(None) };
         let is_in = |list: &[crate::net::Network]| list.iter().any(|n| n.contains(ip));
         if is_in(&l.deny) || (!l.allow.is_empty() && !is_in(&l.allow)) {

@@ -80,7 +80,7 @@ pub struct Moved {
     pub bytes: usize,
     /// those of them that the sink had no room for yet
     pub rest: Vec<u8>,
-    /// why the sink did not take them, if it was not for want of room
+    /// why the sink did not take them, unless it had no room
     pub error: Option<io::Error>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `SO_SPLICE`: whether it is to be had just now, and the only calls of the crate so-splice.
+//! `SO_SPLICE`: whether the module offers it now, and the only calls of the crate so-splice.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

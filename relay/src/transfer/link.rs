@@ -34,7 +34,7 @@ pub enum Which {
 
 const NEVER: u64 = u64::MAX;
 
-/// One direction's state, for both directions and for who asks.
+/// One direction's state, for both directions and for status requests.
 pub struct Way {
     pub meter: Meter,
     pub chosen: Chosen,
