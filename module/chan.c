@@ -181,11 +181,13 @@ void socksplice_chan_detach(struct sock *sk)
 		/* c->end stays, for who has found @c a moment ago, under RCU. */
 		socksplice_soend_inherit(sk, c->end);
 	} else {
-		socksplice_proto_restore(sk);
-		/* Ops before data, for socksplice_slot_get_rcu(). */
+		/* Ops before data, for socksplice_slot_get_rcu(). Ops before sk_prot: a
+		 * getsockopt(TCP_ULP) that finds TCP's function finds no ULP of ours there.
+		 */
 		WRITE_ONCE(icsk->icsk_ulp_ops, NULL);
 		smp_wmb();
 		RCU_INIT_POINTER(icsk->icsk_ulp_data, NULL);
+		socksplice_proto_restore(sk);
 	}
 	chan_end(sk, c);
 	/* Our own text is on the stack; inflight.h has what keeps it. */

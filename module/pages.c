@@ -295,7 +295,7 @@ unsigned int socksplice_pages_release(struct socksplice_chan *c, u32 spare)
 	if (c->ring.pages) {
 		chain_pages(&chain, &c->ring, ring_keep(&c->ring, spare));
 		if (!spare)
-			pages = ring_take_pages(&c->ring);
+			pages = ring_take_array(&c->ring);
 	}
 	if (pages) {
 		WRITE_ONCE(c->ring.size, c->memory.ring_size);
@@ -402,6 +402,7 @@ free_cache:
 void socksplice_pages_exit(void)
 {
 	shrinker_free(shrinker);	/* waits for running scans, which hold chans */
+	WARN_ON_ONCE(socksplice_memory_held());
 	list_lru_destroy(&rings);
 	kmem_cache_destroy(entries);
 }

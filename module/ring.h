@@ -12,9 +12,9 @@
  * which never exceeds size, a power of two.
  *
  * Who may call what:
- *   producer	ring_set_pages, ring_take_pages, ring_add_page, ring_pop_page,
- *		ring_keep, ring_backed, ring_restart, ring_rewind, ring_space,
- *		ring_write_seg, ring_publish, ring_sent_seg, ring_retract
+ *   producer	ring_set_pages, ring_take_pages, ring_take_array, ring_add_page,
+ *		ring_pop_page, ring_keep, ring_backed, ring_restart, ring_rewind,
+ *		ring_space, ring_write_seg, ring_publish, ring_sent_seg, ring_retract
  *   consumer	ring_used, ring_read_seg, ring_consume
  *   anybody	ring_len (a snapshot, stale when it returns)
  * There is one producer and one consumer at a time; making that so is the
@@ -105,6 +105,14 @@ static inline void **ring_take_pages(struct ring *r)
 	r->pages = NULL;
 	WRITE_ONCE(r->filled, 0);
 	return pages;
+}
+
+/* The array of an empty ring that has no page left, or NULL. The consumer may take the last
+ * byte after ring_keep() has said that pages stay: then the array stays with them.
+ */
+static inline void **ring_take_array(struct ring *r)
+{
+	return r->filled ? NULL : ring_take_pages(r);
 }
 
 /* Lets an empty ring go on at its first page; false if it holds bytes. The consumer has read

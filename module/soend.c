@@ -502,15 +502,15 @@ void socksplice_soend_detach(struct sock *sk)
 	struct soend *end = socksplice_soend_get(sk);
 
 	sock_owned_by_me(sk);
-	restore_prot(sk);
 	if (c) {
 		WRITE_ONCE(c->end, NULL);
 	} else {
-		/* Ops before data, for socksplice_slot_get_rcu(). */
+		/* Ops before data and sk_prot: as in socksplice_chan_detach(). */
 		WRITE_ONCE(icsk->icsk_ulp_ops, NULL);
 		smp_wmb();
 		RCU_INIT_POINTER(icsk->icsk_ulp_data, NULL);
 	}
+	restore_prot(sk);
 	soend_end(end);
 	/* Our own text is on the stack; inflight.h has what keeps it. */
 	module_put(THIS_MODULE);

@@ -38,6 +38,7 @@ enum mutation {
 	SPACE_IGNORES_TAIL,
 	PAGES_TAKEN_WITH_BYTES,
 	PAGE_POPPED_WITH_BYTES,
+	ARRAY_TAKEN_WITH_PAGES,
 	KEEP_IGNORES_WRAP,
 	REWIND_WITH_BYTES,
 	WATCH_HEAD_FIRST,
@@ -66,6 +67,8 @@ static const struct scenario {
 	  "without pages" },
 	{ MUTATION("page_popped_with_bytes"), 4, 0, true, false, PAGE_POPPED_WITH_BYTES,
 	  "without a page" },
+	{ MUTATION("array_taken_with_pages"), 4, 0, true, false, ARRAY_TAKEN_WITH_PAGES,
+	  "are lost" },
 	{ MUTATION("keep_ignores_wrap"), 7, 0, true, false, KEEP_IGNORES_WRAP, "without a page" },
 	{ MUTATION("rewind_with_bytes"), 6, 0, false, false, REWIND_WITH_BYTES, "is read as" },
 	{ MUTATION("watch_head_first"), 4, 1, false, false, WATCH_HEAD_FIRST, "has passed its head" },
@@ -112,6 +115,26 @@ static u32 keep(struct thread *t)
 	if (cfg->mutation == KEEP_IGNORES_WRAP && n == SIZE)
 		return (at + RING_PAGE_SIZE - 1) & ~(RING_PAGE_SIZE - 1);
 	return n;
+}
+
+/* The caller frees the array, and the pages that it has popped before. */
+static void take_array(void)
+{
+	const u32 filled = S.ring.filled;
+	void **pages;
+
+	if (cfg->mutation == PAGES_TAKEN_WITH_BYTES) {
+		S.ring.pages = NULL;
+		S.ring.filled = 0;
+		return;
+	}
+	pages = cfg->mutation == ARRAY_TAKEN_WITH_PAGES ? ring_take_pages(&S.ring) :
+							  ring_take_array(&S.ring);
+	if (!pages)
+		return;
+	UNSEEN();
+	if (filled)
+		violated("%u bytes of pages are lost with their array", filled);
 }
 
 static enum step producer(struct thread *t)
@@ -198,13 +221,8 @@ static enum step producer(struct thread *t)
 			}
 		}
 		if (t->seen == 1) {
-			AT("ring_take_pages");
-			if (cfg->mutation == PAGES_TAKEN_WITH_BYTES) {
-				S.ring.pages = NULL;
-				S.ring.filled = 0;
-			} else if (ring_take_pages(&S.ring)) {
-				UNSEEN();
-			}
+			AT("ring_take_array");
+			take_array();
 		}
 	}
 	END;
