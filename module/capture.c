@@ -34,7 +34,7 @@ struct capture {
 
 	/* Fields of those that write to the buffer, in process context or a softirq. */
 	spinlock_t lock;
-	u32 head;			/* written under lock, with release; free-running like tail */
+	u32 head;			/* lock, stored with release; free-running */
 	struct socksplice_capture_stats stats;	/* lock */
 
 	/* Fields of the reader. */
@@ -453,7 +453,7 @@ static long start(struct file *file, const void __user *arg)
 	do {
 		cap->id = ++last_id;
 	} while (!cap->id);	/* 0 is the value that a new chan starts with */
-	smp_store_release(&file->private_data, cap);	/* pairs with the loads of the other calls */
+	smp_store_release(&file->private_data, cap);	/* pairs with the other calls */
 	rcu_assign_pointer(live, cap);
 	static_branch_enable(&socksplice_capture_key);
 	mutex_unlock(&captures_lock);

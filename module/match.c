@@ -14,7 +14,8 @@
 #include "stats.h"
 
 #define IDENT_BITS	12
-#define CROWD		64	/* most ends that park in a bucket: an attacker may choose both numbers */
+/* Most ends that park in one bucket, because an attacker may choose both numbers. */
+#define CROWD		64
 #define PARK_TIME	(2 * HZ)	/* long enough for one retransmission of the SYN-ACK */
 
 struct bucket {

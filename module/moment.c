@@ -11,7 +11,7 @@
 
 struct moment_cpu {
 	raw_spinlock_t lock;		/* interrupts off; the fields below */
-	struct list_head sleepers;	/* tasks that fell asleep on this CPU and that no timer has woken */
+	struct list_head sleepers;	/* asleep here, and not woken by the timer yet */
 	bool running;			/* the timer is set, or is about to be */
 	struct hrtimer timer;
 };
