@@ -94,7 +94,8 @@ static bool is_full(void)
 		const unsigned long use = page_counter_read(&m->memory) + 2 * MEMCG_CHARGE_BATCH;
 		const unsigned long max = READ_ONCE(m->memory.max);
 
-		full = use > READ_ONCE(m->memory.high) || (use > max && file_pages(memcg) < max / 8);
+		full = use > READ_ONCE(m->memory.high) ||
+		       (use > max && file_pages(memcg) < max / 8);
 	}
 	mem_cgroup_put(memcg);
 	return full;
