@@ -22,6 +22,15 @@
 #error "socksplice does not work on a kernel with PREEMPT_RT: boot one without"
 #endif
 
+/* getsockopt(TCP_ULP) reads icsk_ulp_ops twice, without the lock, with a page fault between.
+ * If the socket is given back meanwhile, it copies the name from an address near NULL. On x86
+ * copy_to_user() fails then. Elsewhere the kernel may oops, at any user's will: ARCHITECTURE.md,
+ * "Lifetime". User Mode Linux is for tests, of which none does this.
+ */
+#if !defined(CONFIG_X86) && !defined(CONFIG_UML)
+#error "socksplice wants an x86 kernel: copy_to_user() of others may oops at a bad source"
+#endif
+
 #include <net/sock.h>
 #include <net/tcp.h>
 
