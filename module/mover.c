@@ -457,7 +457,7 @@ static enum mover_next mover_rounds(struct sosplice *s)
 
 /* The source has been freed; the sink forgets the splice. False if the sink is busy. One that
  * has forgotten the splice already may be owned for ever, and hold nothing of ours. A sink that
- * takes the splice only now has the mover look again (start(), undo()).
+ * takes the splice only now has the mover look again: see splice().
  */
 static bool leave_sink(struct sosplice *s)
 {
