@@ -523,8 +523,8 @@ bool socksplice_mover_queue_arrived(struct sosplice *s)
 
 /* Where a thread began, to know what it has run since. */
 struct cpu_mark {
-	u64 awake;		/* ns, without those that it waited for the CPU while others had it */
-	u64 ran;		/* ns, by the scheduler's count, which is as old as the last tick */
+	u64 awake;		/* ns, but for those that it waited for a CPU */
+	u64 ran;		/* ns, by the scheduler's count as of its last tick */
 	unsigned long sleeps;
 };
 

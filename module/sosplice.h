@@ -13,9 +13,10 @@
  *     On a socket that is paired, it points to the chan, and chan->end to the soend.
  *     Attached and detached under the socket's lock; freed by RCU.
  *   - A splice is held by soend->out of its source, soend->in of its sink, by a
- *     queued or running work, by a pending tick and by its place in budget.c's line. It holds both sockets, so
- *     whoever ends it does so soon after one of them is closed. Freed by RCU: the
- *     writer into a paired source's ring finds it by soend->out without a lock.
+ *     queued or running work, by a pending tick and by its place in budget.c's line. It
+ *     holds both sockets, so whoever ends it does so soon after one of them is closed.
+ *     Freed by RCU: the writer into a paired source's ring finds it by soend->out without
+ *     a lock.
  *   - Each attached soend holds the module.
  *
  * Locks: that of a socket. Only the mover has two, the source's and the sink's, and it
