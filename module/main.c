@@ -84,7 +84,7 @@ static const struct kernel_param_ops bounded_ops = {
 	module_param_cb(name, &bounded_ops, (void *)&name##_bounds, 0644)
 
 BOUNDED_PARAM(splice_cpu_percent, socksplice_budget_percent, 1, 100);
-MODULE_PARM_DESC(splice_cpu_percent, "Of a CPU that others want too, what the splices of one user may take, 1 to 100 (default: 75)");
+MODULE_PARM_DESC(splice_cpu_percent, "Percent of a CPU that others want too, which the splices of one user may run, 1 to 100 (default: 75)");
 
 BOUNDED_PARAM(path_timeout, socksplice_path_timeout, SOCKSPLICE_PATH_TIMEOUT_MIN,
 	      SOCKSPLICE_PATH_TIMEOUT_MAX);

@@ -457,7 +457,7 @@ static enum mover_next mover_rounds(struct sosplice *s)
 
 /* The source has been freed; the sink forgets the splice. False if the sink is busy. One that
  * has forgotten the splice already may be owned for ever, and hold nothing of ours. A sink that
- * takes the splice only now has the mover look again (start(), undo()).
+ * takes the splice only now has the mover look again: see splice().
  */
 static bool leave_sink(struct sosplice *s)
 {
@@ -498,11 +498,12 @@ static bool may_work_on(unsigned int cpu)
 	       housekeeping_test_cpu(cpu, HK_TYPE_WQ);
 }
 
+/* Not what waits for its share of the CPU: its turn finds what has come. */
 static bool queue_on(unsigned int cpu, struct sosplice *s)
 {
 	if (!refcount_inc_not_zero(&s->ref))
 		return false;
-	if (!queue_work_on(cpu, mover_wq, &s->work))
+	if (socksplice_budget_waits(s) || !queue_work_on(cpu, mover_wq, &s->work))
 		socksplice_sosplice_put(s);
 	return true;
 }
@@ -520,53 +521,58 @@ bool socksplice_mover_queue_arrived(struct sosplice *s)
 	return queue_on(acked && may_work_on(cpu) ? cpu : WORK_CPU_UNBOUND, s);
 }
 
-/* What this thread has run, in ns: not what it waited for the CPU while others had it. */
-static u64 cpu_time(void)
+/* Where a thread began, to know what it has run since. */
+struct cpu_mark {
+	u64 awake;		/* ns, but for those that it waited for a CPU */
+	u64 ran;		/* ns, by the scheduler's count as of its last tick */
+	unsigned long sleeps;
+};
+
+static struct cpu_mark cpu_mark(void)
 {
+	struct cpu_mark m = {
+		.awake = ktime_get_ns(),
+		.ran = current->se.sum_exec_runtime,
+		.sleeps = current->nvcsw,
+	};
+
 #ifdef CONFIG_SCHED_INFO
-	return ktime_get_ns() - current->sched_info.run_delay;
-#else
-	return ktime_get_ns();
+	m.awake -= current->sched_info.run_delay;
 #endif
+	return m;
+}
+
+/* In ns. The scheduler's count leaves out sleep, which is for want of memory, but may be wrong
+ * by a tick: it is taken where the thread did sleep. A module cannot bring it up to date.
+ */
+static u64 cpu_since(const struct cpu_mark *m)
+{
+	const struct cpu_mark now = cpu_mark();
+	/* the two clocks that it is made of do not run quite alike */
+	const u64 awake = max_t(s64, now.awake - m->awake, 0);
+
+	return now.sleeps == m->sleeps ? awake : min(awake, now.ran - m->ran);
 }
 
 /* What is left to do, or NEXT_WAIT. */
 static enum mover_next mover_run(struct sosplice *s)
 {
 	enum mover_next next = NEXT_WAIT;
-	u64 start;
 
 	if (test_and_clear_bit(SOSPLICE_SOURCE_GONE, &s->flags))
 		socksplice_sosplice_end_orphan(s);
-	if (!test_bit(SOSPLICE_ENDED, &s->flags)) {
-		start = cpu_time();
+	if (!test_bit(SOSPLICE_ENDED, &s->flags))
 		next = mover_rounds(s);
-		/* the two clocks that it is made of do not run quite alike */
-		socksplice_budget_charge(s->user, max_t(s64, cpu_time() - start, 0));
-	}
 	if (test_bit(SOSPLICE_ENDED, &s->flags))
 		next = leave_sink(s) ? NEXT_WAIT : NEXT_LATER;
 	return next;
 }
 
-static void mover_work(struct work_struct *work)
+static void mover_run_and_plan(struct sosplice *s)
 {
-	struct sosplice *s = container_of(work, struct sosplice, work);
-	unsigned long pause = socksplice_budget_pause(s->user);
-	struct budget_cpu *slot = pause ? NULL : socksplice_budget_enter(s->user);
-	enum mover_next next;
 	unsigned int backoff = 1;
 
-	if (!slot && !test_bit(SOSPLICE_ENDED, &s->flags)) {
-		tick_later(s, pause ?: s->backoff);
-		s->backoff = min_t(unsigned int, 2 * s->backoff, MOVER_BACKOFF_MAX);
-		socksplice_sosplice_put(s);
-		return;
-	}
-	next = mover_run(s);
-	if (slot)
-		socksplice_budget_leave(slot);
-	switch (next) {
+	switch (mover_run(s)) {
 	case NEXT_NOW:
 	case NEXT_ROUND:
 		socksplice_mover_queue(s);
@@ -580,6 +586,20 @@ static void mover_work(struct work_struct *work)
 		break;
 	}
 	s->backoff = backoff;
+}
+
+static void mover_work(struct work_struct *work)
+{
+	struct sosplice *s = container_of(work, struct sosplice, work);
+	/* An end is short, and happens once. */
+	const bool ends = READ_ONCE(s->flags) & (BIT(SOSPLICE_ENDED) |
+						 BIT(SOSPLICE_SOURCE_GONE) | BIT(SOSPLICE_DROP));
+	const struct cpu_mark mark = cpu_mark();
+	struct budget_cpu *entered = ends ? NULL : socksplice_budget_enter(s);
+
+	if (ends || entered)
+		mover_run_and_plan(s);
+	socksplice_budget_leave(s->user, entered, cpu_since(&mark));
 	socksplice_sosplice_put(s);
 }
 
@@ -589,6 +609,11 @@ static void mover_tick(struct work_struct *work)
 
 	socksplice_mover_queue(s);
 	socksplice_sosplice_put(s);
+}
+
+bool socksplice_mover_later(struct delayed_work *work, unsigned long delay)
+{
+	return queue_delayed_work_on(smp_processor_id(), mover_wq, work, delay);
 }
 
 void socksplice_mover_prepare(struct sosplice *s)

@@ -111,6 +111,7 @@ static void retire(struct sosplice *s)
 	all_out(s);
 	socksplice_loop_forget(s);
 	socksplice_mover_stop_tick(s);
+	socksplice_budget_forget(s);
 }
 
 /* Drops the source's reference. */
@@ -257,6 +258,7 @@ static struct sosplice *sosplice_alloc(struct sock *src, struct sock *dst, s64 m
 	s->memcg = get_mem_cgroup_from_mm(current->mm);
 	INIT_HLIST_NODE(&s->loop_source);
 	INIT_HLIST_NODE(&s->loop_sink);
+	INIT_LIST_HEAD(&s->line);
 	init_completion(&s->settled);
 	socksplice_mover_prepare(s);
 	return s;
@@ -542,6 +544,7 @@ void socksplice_sosplice_exit(void)
 	while (atomic_read(&sosplices_held))
 		msleep(20);
 	rcu_barrier();	/* the last one's function returns */
+	socksplice_budget_exit();
 	socksplice_soend_exit();
 	socksplice_mover_exit();
 }

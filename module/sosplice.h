@@ -13,9 +13,10 @@
  *     On a socket that is paired, it points to the chan, and chan->end to the soend.
  *     Attached and detached under the socket's lock; freed by RCU.
  *   - A splice is held by soend->out of its source, soend->in of its sink, by a
- *     queued or running work and by a pending tick. It holds both sockets, so
- *     whoever ends it does so soon after one of them is closed. Freed by RCU: the
- *     writer into a paired source's ring finds it by soend->out without a lock.
+ *     queued or running work, by a pending tick and by its place in budget.c's line. It
+ *     holds both sockets, so whoever ends it does so soon after one of them is closed.
+ *     Freed by RCU: the writer into a paired source's ring finds it by soend->out without
+ *     a lock.
  *   - Each attached soend holds the module.
  *
  * Locks: that of a socket. Only the mover has two, the source's and the sink's, and it
@@ -85,6 +86,10 @@ struct sosplice {
 
 	struct work_struct work;	/* the mover */
 	struct delayed_work tick;	/* queues work: idle time, or try again */
+
+	struct list_head line;		/* that wait for the CPU, holding it; budget_user->lock.
+					 * Whether it is in one is read without
+					 */
 
 	struct order_node all;		/* that live; sosplices_lock */
 
@@ -274,6 +279,9 @@ bool socksplice_mover_queue_arrived(struct sosplice *s);
 
 void socksplice_mover_stop_tick(struct sosplice *s);
 
+/* As queue_delayed_work() for a work of budget.c, whose timer is this CPU's. Not preemptible. */
+bool socksplice_mover_later(struct delayed_work *work, unsigned long delay);
+
 /* loop.c */
 
 void socksplice_loop_init(void);
@@ -291,19 +299,23 @@ void socksplice_loop_forget(struct sosplice *s);
 struct budget_user *socksplice_budget_get(kuid_t uid);
 void socksplice_budget_put(struct budget_user *user);
 
-/* Charges @ns of this CPU to the user. */
-void socksplice_budget_charge(struct budget_user *user, u64 ns);
+/* Waits until no user is left; all splices have been freed. */
+void socksplice_budget_exit(void);
 
-/* For how many jiffies the user's splices should leave this CPU to others: 0 if they may
- * go on.
+/* Whether @s's mover may work on this CPU now: what socksplice_budget_leave() takes. NULL where
+ * its user's movers are over their share, or too many are at work, most of them asleep. The
+ * mover stands in line then, unless the splice has ended, and is queued at its turn.
  */
-unsigned long socksplice_budget_pause(struct budget_user *user);
+struct budget_cpu *socksplice_budget_enter(struct sosplice *s);
 
-/* NULL where too many of the user's movers are at work on this CPU, most of them asleep; it
- * has to come again. Else to be given back while the user is held.
- */
-struct budget_cpu *socksplice_budget_enter(struct budget_user *user);
-void socksplice_budget_leave(struct budget_cpu *cpu);
+/* Charges @ns of this CPU to the user. @entered may be NULL. Has the next in line work. */
+void socksplice_budget_leave(struct budget_user *user, struct budget_cpu *entered, u64 ns);
+
+/* Takes a splice that has ended, and that the caller holds, out of the line. */
+void socksplice_budget_forget(struct sosplice *s);
+
+/* Whether @s stands in line: its mover, at its turn, finds what the caller has left. */
+bool socksplice_budget_waits(const struct sosplice *s);
 
 extern unsigned int socksplice_budget_percent;
 
