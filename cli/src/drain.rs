@@ -85,9 +85,9 @@ pub fn drain(arguments: Wait) -> Result<Answer> {
             of(A_STATUS_SPLICE, splice),
         ])
     };
-    // All stay off when the time is up. Where the module refuses, all is as it was.
-    let drained = switches(false, false, false).and_then(|()| drain_all(&module, &arguments));
-    drained.map_err(|mut e| {
+    switches(false, false, false)?; // a refusal leaves all as it was
+    // They stay off when the time is up, but not after an error.
+    drain_all(&module, &arguments).map_err(|mut e| {
         e.message += match switches(before.pairing, before.so_splice, before.splice) {
             Ok(()) => "; the switches are as they were",
             Err(_) => "; some of pairing, so-splice and splice may be off",

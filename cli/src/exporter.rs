@@ -175,9 +175,9 @@ pub fn run(arguments: Exporter, json: bool) -> Result<Answer> {
     let address = listener.local_addr().map_err(refused)?;
     user.become_for_good()?;
 
-    match json {
-        true => say(json!({ "schema": SCHEMA, "listening": address.to_string() }))?,
-        false => say(format_args!("listening on {address}"))?,
+    let listening = || match json {
+        true => say(json!({ "schema": SCHEMA, "listening": address.to_string() })),
+        false => say(format_args!("listening on {address}")),
     };
     let module = Mutex::new(module);
     let pages = move |path: &str, format| match path {
@@ -191,8 +191,12 @@ pub fn run(arguments: Exporter, json: bool) -> Result<Answer> {
         ),
         _ => Page::text(StatusCode::NOT_FOUND, format!("see {PATH}\n")),
     };
-    http::serve(listener, Arc::new(pages))
-        .map_err(|e| Error::new(format!("cannot serve on {address}: {e}")))?;
+    http::serve(listener, Arc::new(pages), || {
+        listening()
+            .map(drop)
+            .map_err(|e| std::io::Error::other(e.message))
+    })
+    .map_err(|e| Error::new(format!("cannot serve on {address}: {e}")))?;
     Ok(Answer::said())
 }
 

@@ -58,7 +58,11 @@ impl Page {
 pub type Pages = dyn Fn(&str, Format) -> Page + Send + Sync;
 
 /// Answers requests, one at a time, until SIGTERM or SIGINT.
-pub fn serve(listener: TcpListener, pages: Arc<Pages>) -> io::Result<()> {
+pub fn serve(
+    listener: TcpListener,
+    pages: Arc<Pages>,
+    ready: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
@@ -74,6 +78,7 @@ pub fn serve(listener: TcpListener, pages: Arc<Pages>) -> io::Result<()> {
                 stop.notify_one();
             });
         }
+        ready()?;
         let graceful = Arc::new(GracefulShutdown::new());
         let server = Server {
             pages,
@@ -214,7 +219,7 @@ mod tests {
             kind: format.content_type(),
             body: path.into(),
         };
-        thread::spawn(move || serve(listener, Arc::new(pages)).unwrap());
+        thread::spawn(move || serve(listener, Arc::new(pages), || Ok(())).unwrap());
         address
     }
 
