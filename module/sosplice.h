@@ -14,7 +14,7 @@
  *     Attached and detached under the socket's lock; freed by RCU.
  *   - A splice is held by soend->out of its source, soend->in of its sink, by a
  *     queued or running work, by a pending tick and by its place in budget.c's line. It
- *     holds both sockets, so whoever ends it does so soon after one of them is closed.
+ *     holds both sockets, so it is ended soon after one of them is closed.
  *     Freed by RCU: the writer into a paired source's ring finds it by soend->out without
  *     a lock.
  *   - Each attached soend holds the module.
@@ -262,7 +262,7 @@ int socksplice_mover_init(void);
 void socksplice_mover_exit(void);
 void socksplice_mover_prepare(struct sosplice *s);
 
-/* The first rounds, by the caller of setsockopt(), who holds @s: until what was queued has
+/* The first rounds, run by the caller of setsockopt(), which holds @s: until what was queued has
  * moved or the sink takes no more. Where another task is in the way, the mover goes on, and
  * says so by SOSPLICE_SETTLED.
  */

@@ -168,7 +168,7 @@ pub struct Detached {
 }
 
 impl Detached {
-    /// Waits for that, once the program's own pin is gone as well. Somebody who looks at
+    /// Waits for that, once the program's own pin is gone as well. A process that looks at
     /// programs may hold this one; detached it is all the same.
     pub fn wait(self) {
         let Some(id) = self.program else {
