@@ -84,8 +84,7 @@ def by_source():
     to = [s.to() for s in servers]
     with Relay(simple(f"to = {to}\nbalance = 'source-hash'\n")) as relay:
         def name(source):
-            s = socket.create_connection(("127.0.0.1", relay.ports[0]), 60, (source, 0))
-            with s:
+            with relay.connect(source=source) as s:
                 return s.recv(1)
         sources = [f"127.0.{i}.{i + 1}" for i in range(12)]
         first = [name(s) for s in sources]
@@ -117,16 +116,14 @@ def hangs():
     with Relay(simple(more)) as relay:
         check([name_of(relay) for _ in range(2)] == [b"g"] * 2)
     with Relay(simple(f"to = '{hanging.to()}'\nconnect_timeout = '300ms'\n")) as relay:
-        with relay.connect() as s:
-            check(is_reset(s)[0], "not reset")
+        check(relay.turns_away(), "not reset")
         check(relay.line()["reason"] == "connect-timeout")
 
 
 def no_target():
     with Relay(simple(f"to = '{nobody()}'\nhealth = {{ fall = 1, back_off = '1h', back_off_max = '1h' }}\n")) as relay:
         for reason in ("connect-failed", "no-target"):
-            with relay.connect() as s:
-                check(is_reset(s)[0], "not reset")
+            check(relay.turns_away(), "not reset")
             check(relay.line()["reason"] == reason)
 
 
@@ -245,11 +242,7 @@ def proxy_in():
             check(is_reset(client)[0], "not denied")
         relay.until(lambda s: s["listeners"]["one"]["ended"].get("denied") == 1)
     with Relay(simple(f"to = '{target(server)}'\nproxy_in = 'any'\nproxy_from = '10.0.0.0/8'\n")) as relay:
-        try:
-            with relay.connect() as client:
-                check(is_reset(client)[0], "believed")
-        except ConnectionResetError:
-            pass    # as early as that
+        check(relay.turns_away(), "believed")
 
 
 def certificate(name):
@@ -418,9 +411,8 @@ def per_source():
         for s in held:
             s.sendall(b"x")
             check(s.recv(1) == b"x")
-        with relay.connect() as s:
-            check(is_reset(s)[0], "a third is served")
-        with socket.create_connection(("127.0.0.1", relay.ports[0]), 60, ("127.0.0.2", 0)) as s:
+        check(relay.turns_away(), "a third is served")
+        with relay.connect(source="127.0.0.2") as s:
             s.sendall(b"x")
             check(s.recv(1) == b"x", "another source is turned away")
         ended = relay.until(lambda s: s["listeners"]["one"]["ended"].get("closed"))["listeners"]["one"]["ended"]
@@ -436,27 +428,15 @@ def rates():
         took = time.monotonic() - began
         check(0.8 < took < 5, f"20 connections at 10 a second took {took:.1f} s")
     with Relay(simple(f"to = '{echo.to()}'\nrate_per_source = 3\n")) as relay:
-        cut = 0
-        for _ in range(8):
-            with relay.connect() as s:
-                cut += is_reset_at_once(s)
+        cut = sum(relay.turns_away() for _ in range(8))
         check(3 <= cut <= 5, cut, "of 8 were turned away")
-
-
-def is_reset_at_once(s):
-    try:
-        return s.recv(1) != b"e"
-    except ConnectionResetError:
-        return True
 
 
 def networks():
     echo = Echo(b"e")
     with Relay(simple(f"to = '{echo.to()}'\nallow = ['127.0.0.0/24']\ndeny = ['127.0.0.7']\n")) as relay:
         for source, good in (("127.0.0.1", True), ("127.0.0.7", False), ("127.0.1.1", False)):
-            s = socket.create_connection(("127.0.0.1", relay.ports[0]), 60, (source, 0))
-            with s:
-                check(is_reset_at_once(s) != good, source)
+            check(relay.turns_away(source) != good, source)
         check(relay.get()["listeners"]["one"]["ended"].get("denied") == 2)
 
 

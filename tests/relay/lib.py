@@ -134,10 +134,20 @@ class Relay:
             self.process.kill()
         self.process.wait()
 
-    def connect(self, index=0, host="127.0.0.1"):
-        s = socket.create_connection((host, self.ports[index]), TIME)
+    def connect(self, index=0, host="127.0.0.1", source=None):
+        s = socket.create_connection((host, self.ports[index]), TIME, source and (source, 0))
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return s
+
+    def turns_away(self, source=None):
+        """Whether a new connection is reset before its first byte. connect() reports a reset
+        that arrives before it returns."""
+        try:
+            with self.connect(source=source) as s:
+                s.recv(1)
+        except ConnectionResetError:
+            return True
+        return False
 
     def line(self, **wanted):
         """The next line of the log that is as wanted."""
