@@ -398,7 +398,7 @@ mod tests {
             }))
             .unwrap()
         };
-        let list = include_str!("../../module/stats.h").split("define SOCKSPLICE_STATS(X)");
+        let list = include_str!("../../module/core/stats.h").split("define SOCKSPLICE_STATS(X)");
         let list = list.last().unwrap().split("enum socksplice_stat").next();
         let mut n = 0;
         for name in list.unwrap().split("X(").skip(1) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* socksplice_rx_recvmsg() of module/rx.c and proto_close() of module/proto.c, step by
+/* socksplice_rx_recvmsg() of module/datapath/rx.c and proto_close() of module/datapath/proto.c, step by
  * step. The socket's lock keeps rcv_nxt, copied_seq and the tail still.
  */
 #include "handover.h"

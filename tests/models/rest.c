@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Everybody but the senders and the readers: TCP, shutdown(2), drop.c, idle.c, and
+/* Everybody but the senders and the readers: TCP, shutdown(2), datapath/unpair.c, upkeep/reclaim.c, and
  * the connection that is reset.
  */
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The ring of module/ring.h under one producer, one consumer and one who only
+ * The ring of module/core/ring.h under one producer, one consumer and one who only
  * watches, each step one access to what they share. The functions are the
  * header's own: all but ring_len() make one such access, which is counted.
  *
@@ -25,7 +25,7 @@ typedef uint8_t u8;
 #define min(a, b) ({ __typeof__(a) a_ = (a); __typeof__(b) b_ = (b); a_ < b_ ? a_ : b_; })
 #define RING_PAGE_SHIFT			1
 
-#include "../../module/ring.h"
+#include "../../module/core/ring.h"
 
 #define SIZE	4U
 #define PAGES	(SIZE / RING_PAGE_SIZE)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* socksplice_tx_sendmsg_locked() of module/tx.c, step by step. */
+/* socksplice_tx_sendmsg_locked() of module/datapath/tx.c, step by step. */
 #include "handover.h"
 
 #define TCP_ROOM	2	/* bytes unread, above which TCP takes no more */

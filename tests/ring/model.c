@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Random walk of module/ring.h beside a plain queue of bytes: after each step
+ * Random walk of module/core/ring.h beside a plain queue of bytes: after each step
  * the two must agree. `model [SEED [STEPS]]`; a failure prints the seed.
  */
 #include "shim.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What module/ring.h needs of the kernel, for user space: the four primitives
+ * What module/core/ring.h needs of the kernel, for user space: the four primitives
  * as compiler atomics, so that ThreadSanitizer sees exactly the orderings
  * that the header asks for and no stronger ones.
  */
@@ -27,7 +27,7 @@ typedef int32_t s32;
 
 #include <stddef.h>
 
-#include "../../module/ring.h"
+#include "../../module/core/ring.h"
 
 #include <stdlib.h>
 #include <stdio.h>

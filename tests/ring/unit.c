@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Unit tests of module/ring.h: one function a promise of its header comment.
+ * Unit tests of module/core/ring.h: one function a promise of its header comment.
  */
 #include "shim.h"
 

@@ -9,7 +9,7 @@
 #include <net/sock.h>
 
 #include "relay.h"
-#include "sosplice.h"
+#include "sosplice/splice.h"
 #include "uapi/so_splice.h"
 
 #define COPY_SIZE	65536		/* what examples/tcp-proxy copies at a time */

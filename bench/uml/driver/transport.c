@@ -14,7 +14,7 @@
 #include <net/sock.h>
 #include <net/tcp.h>
 
-#include "chan.h"
+#include "pair/end.h"
 #include "transport.h"
 
 static struct socket *listener;

@@ -3,7 +3,7 @@
  * What is compared: ways to bring bytes from one kernel thread to another. A socket
  * is an ordinary one and is used as an application uses it, by its sendmsg and
  * recvmsg; whether it is paired is the module's business alone. The bare ring is
- * module/ring.h with two wait queues and nothing else. "socket" is the same behind
+ * module/core/ring.h with two wait queues and nothing else. "socket" is the same behind
  * sendmsg and recvmsg, with no lock, no state and no option: what a pair could at best be.
  */
 #ifndef UML_BENCH_TRANSPORT_H
@@ -13,7 +13,7 @@
 #include <linux/types.h>
 #include <linux/wait.h>
 
-#include "ring.h"
+#include "core/ring.h"
 
 struct bare_ring {
 	struct ring ring;

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Who may be paired. In any doubt the answer is no, and the connection is TCP.
+ */
+#include <linux/log2.h>
+#include <linux/net.h>
+#include <net/net_namespace.h>
+#include <net/tcp.h>
+#include <net/xfrm.h>
+
+#include "admit/enroll.h"
+#include "admit/helper.h"
+#include "admit/match.h"
+#include "compat/compat.h"
+#include "core/caller.h"
+#include "core/hook.h"
+#include "core/ident.h"
+#include "core/stats.h"
+#include "datapath/proto.h"
+#include "pair/end.h"
+#include "pair/memory.h"
+#include "pair/verdict.h"
+#include "upkeep/probe.h"
+#include "upkeep/reclaim.h"
+#include "upkeep/yield.h"
+
+bool socksplice_pairing = true;
+bool socksplice_shadow;
+bool socksplice_loaded;
+unsigned int socksplice_ring_size = SOCKSPLICE_RING_SIZE_DEFAULT;
+unsigned int socksplice_ring_max = SOCKSPLICE_RING_MAX_DEFAULT;
+
+/* sock_def_readable(), which is not exported: what an ordinary TCP socket has.
+ * A socket with another one belongs to a consumer in the kernel.
+ */
+static void (*plain_data_ready)(struct sock *sk);
+
+static bool has_ipsec(const struct sock *sk)
+{
+#ifdef CONFIG_XFRM
+	const struct net *net = sock_net(sk);
+
+	if (rcu_access_pointer(sk->sk_policy[0]) ||
+	    rcu_access_pointer(sk->sk_policy[1]))
+		return true;
+	return net->xfrm.policy_count[XFRM_POLICY_IN] ||
+	       net->xfrm.policy_count[XFRM_POLICY_OUT];
+#else
+	return false;
+#endif
+}
+
+static bool wants_timestamps(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_tsflags) || sock_flag(sk, SOCK_RCVTSTAMP);
+}
+
+/* An MPTCP listener (each of Go's is one) has a socket of the kernel under it, and so
+ * has a connection from a client that speaks plain TCP, until accept() hands it to
+ * the application as its own. Till then it stays on TCP: see
+ * socksplice_rx_mark_ready(). Of the kernel's own sockets, few hold their namespace
+ * as these do.
+ */
+static bool is_kernels_own(const struct sock *sk, bool active)
+{
+	return sk->sk_kern_sock &&
+	       (active || !sk->sk_net_refcnt || !COMPAT_MPTCP_KNOWS_FALLBACK);
+}
+
+/* SOCKSPLICE_STAT_MAX, or why @sk may not be paired. */
+static enum socksplice_stat why_not(const struct sock *sk, bool active)
+{
+	if (!READ_ONCE(socksplice_pairing) || !READ_ONCE(socksplice_loaded))
+		return SOCKSPLICE_STAT_declined_off;
+	/* Without the hooks splice(2) would read past the ring, and SO_RCVLOWAT look past it. */
+	if (socksplice_hook_status())
+		return SOCKSPLICE_STAT_declined_hook;
+	if (inet_csk_has_ulp(sk) || sk_is_mptcp(sk))
+		return SOCKSPLICE_STAT_declined_ulp;
+	if (READ_ONCE(sk->sk_user_data))
+		return SOCKSPLICE_STAT_declined_psock;
+	if (!socksplice_proto_known(READ_ONCE(sk->sk_prot)))
+		return SOCKSPLICE_STAT_declined_proto;
+	if (is_kernels_own(sk, active) || sk->sk_data_ready != plain_data_ready)
+		return SOCKSPLICE_STAT_declined_kernel;
+	if (rcu_access_pointer(sk->sk_filter))
+		return SOCKSPLICE_STAT_declined_filter;
+	if (tcp_sk(sk)->repair)
+		return SOCKSPLICE_STAT_declined_repair;
+	if (wants_timestamps(sk))
+		return SOCKSPLICE_STAT_declined_timestamps;
+	if (READ_ONCE(sk->sk_max_pacing_rate) != ~0UL)
+		return SOCKSPLICE_STAT_declined_pacing;
+	if (has_ipsec(sk))
+		return SOCKSPLICE_STAT_declined_ipsec;
+	return SOCKSPLICE_STAT_MAX;
+}
+
+/* SOCKSPLICE_STAT_MAX, or why not: something in the kernel reads the packets of this end's
+ * connection, and would not see the bytes of a ring.
+ */
+static enum socksplice_stat kernel_reads(const struct sock *sk, const struct ident *id, bool yields)
+{
+	if (socksplice_helper_sees(sock_net(sk), id))
+		return SOCKSPLICE_STAT_declined_helper;
+	if (yields && socksplice_tap_sees(sock_net(sk), id))
+		return SOCKSPLICE_STAT_declined_captured;
+	return SOCKSPLICE_STAT_MAX;
+}
+
+bool socksplice_ring_size_valid(u32 size)
+{
+	return is_power_of_2(size) && size <= SOCKSPLICE_RING_SIZE_MAX &&
+	       size >= max(SOCKSPLICE_RING_SIZE_MIN, (u32)PAGE_SIZE);
+}
+
+static bool opts_valid(const struct socksplice_pair_opts *o)
+{
+	if (o->flags & ~SOCKSPLICE_PAIR_YIELDS || (o->memory_cap && !o->group) ||
+	    o->busy_poll_usec > SOCKSPLICE_BUSY_POLL_MAX || o->reserved)
+		return false;
+	return (!o->ring_size || socksplice_ring_size_valid(o->ring_size)) &&
+	       (!o->ring_max || socksplice_ring_size_valid(o->ring_max));
+}
+
+/* The works that look after live pairs. Each stops by itself when it finds no pair, so
+ * every new pair starts them. That costs nothing where they run already.
+ */
+static void start_upkeep(const struct socksplice_chan *c)
+{
+	const struct socksplice_chan *peer = socksplice_chan_peer(c);
+
+	socksplice_probe_start();
+	socksplice_idle_start();
+	if (test_bit(CHAN_YIELDS, &c->flags) || test_bit(CHAN_YIELDS, &peer->flags))
+		socksplice_tap_start();
+}
+
+int socksplice_enroll(struct sock *sk, bool active,
+		      const struct socksplice_pair_opts *opts)
+{
+	struct socksplice_chan *c;
+	enum socksplice_stat why;
+	unsigned long flags = 0;
+	struct socksplice_pair_opts o = {};
+	struct chan_memory memory = {};
+	struct ident id = {};
+	bool yields;
+
+	/* A map's value may change at any time: what was checked is what is used. */
+	if (opts) {
+		memcpy(&o, opts, sizeof(o));
+		barrier();
+	}
+	if (!opts_valid(&o))
+		return -EINVAL;
+	if (!sk_fullsock(sk) || sk->sk_protocol != IPPROTO_TCP || sk->sk_type != SOCK_STREAM)
+		return -EINVAL;
+	if (socksplice_chan_get(sk))
+		return -EEXIST;
+
+	why = why_not(sk, active);
+	if (why != SOCKSPLICE_STAT_MAX) {
+		socksplice_event_declined(why, sk);
+		return -EOPNOTSUPP;
+	}
+	if (!socksplice_ident_read(sk, active, &id)) {
+		socksplice_event_declined(SOCKSPLICE_STAT_declined_sequence, sk);
+		return -EOPNOTSUPP;
+	}
+
+	yields = o.flags & SOCKSPLICE_PAIR_YIELDS;
+	why = kernel_reads(sk, &id, yields);
+	if (why != SOCKSPLICE_STAT_MAX) {
+		socksplice_event_declined(why, sk);
+		return -EOPNOTSUPP;
+	}
+	if (yields)
+		__set_bit(CHAN_YIELDS, &flags);
+
+	memory.ring_size = o.ring_size ?: READ_ONCE(socksplice_ring_size);
+	/* Who says how large a ring is has said how large it may be. */
+	if (o.ring_size || o.ring_max)
+		memory.ring_max = o.ring_max;
+	else
+		memory.ring_max = READ_ONCE(socksplice_ring_max);
+	memory.group_id = o.group;
+	if (o.memory_cap) {
+		memory.cap = o.memory_cap;
+		memory.group = socksplice_memory_group_get(o.group);
+		if (!memory.group)
+			goto no_memory;
+	}
+	if (active)
+		__set_bit(CHAN_ACTIVE, &flags);
+	if (READ_ONCE(socksplice_shadow))
+		__set_bit(CHAN_SHADOW, &flags);
+
+	c = socksplice_chan_attach(sk, &id, &memory, flags);
+	if (IS_ERR(c)) {
+		if (memory.group)
+			socksplice_memory_group_put(memory.group);
+		goto no_memory;
+	}
+	WRITE_ONCE(c->busy_poll_usec, o.busy_poll_usec);
+	/* A socket that was not accepted yet has no struct socket, and no caller. */
+	if (!sk->sk_socket || socksplice_caller_connects_alone(sk))
+		set_bit(CHAN_RX_KNOWN, &c->flags);
+	socksplice_stat_inc(SOCKSPLICE_STAT_enrolled);
+	if (!socksplice_match(c)) {
+		socksplice_proto_settle(sk);	/* one that is not parked either */
+		return 0;
+	}
+	start_upkeep(c);
+	if (flags & BIT(CHAN_SHADOW))
+		socksplice_event_chan(SOCKSPLICE_STAT_shadow_matches, "shadow", c);
+	else
+		socksplice_event_chan(SOCKSPLICE_STAT_pairs_made, NULL, c);
+	return 1;
+
+no_memory:
+	socksplice_event_declined(SOCKSPLICE_STAT_declined_memory, sk);
+	return -ENOMEM;
+}
+
+int socksplice_enroll_init(void)
+{
+	struct socket *sock;
+	int err;
+
+	err = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, &sock);
+	if (err)
+		return err;
+	plain_data_ready = sock->sk->sk_data_ready;
+	sock_release(sock);
+	return 0;
+}

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * How it works
+ *
+ * An ftrace callback at the entry of tcp_splice_read() changes the instruction
+ * pointer to a function of ours for calls that one of our parts serves
+ * (hook_target). Our own calls to the kernel's function arrive there too; they
+ * are known by their return address, which lies in this module. The same for
+ * tcp_set_rcvlowat() and paired sockets.
+ *
+ * Unloading
+ *   - A task that was redirected for a paired socket's sake is as one that the socket's own
+ *     functions run: inflight.h. A socket in a sockmap holds nothing of ours. So the
+ *     callback takes a module reference for the call, or leaves it to the kernel.
+ *   - Nobody is inside when the exit function runs. unregister_ftrace_function() sees to it
+ *     that no task is redirected any more. A task that is about to return from a function of
+ *     ours is over after synchronize_rcu_tasks(), a softirq (a BPF program that sets
+ *     SO_RCVLOWAT) after synchronize_rcu(): socksplice_inflight_drain().
+ */
+#include <linux/compat.h>
+#include <linux/file.h>
+#include <linux/ftrace.h>
+#include <linux/module.h>
+#include <linux/net.h>
+#include <linux/rcupdate.h>
+#include <linux/sched/signal.h>
+#include <asm/syscall.h>
+#include <asm/unistd.h>
+#include <net/inet_common.h>
+#include <net/ipv6.h>
+#include <net/sock.h>
+
+#include "core/hook.h"
+#include "core/inflight.h"
+
+/* Written by init, before the hooks are installed; constant afterwards. */
+static const struct hook_client *clients[2];
+
+void socksplice_hook_register(const struct hook_client *client)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(clients); i++) {
+		if (!clients[i]) {
+			clients[i] = client;
+			return;
+		}
+	}
+	WARN_ON_ONCE(1);
+}
+
+/* Set by init and exit, which nothing runs beside. */
+static int splice_status = -EOPNOTSUPP, lowat_status = -EOPNOTSUPP;
+
+int socksplice_hook_status(void)
+{
+	return splice_status ? : lowat_status;
+}
+
+int socksplice_hook_splice_status(void)
+{
+	return splice_status;
+}
+
+#if defined(SOCKSPLICE_HOOK_BY_OPS) && !defined(CONFIG_UML)
+#error "only User Mode Linux lets a module write to the kernel's constants"
+#endif
+
+typedef ssize_t splice_read_fn(struct socket *sock, loff_t *ppos,
+			       struct pipe_inode_info *pipe, size_t len,
+			       unsigned int flags);
+
+typedef int set_rcvlowat_fn(struct sock *sk, int val);
+
+#ifdef SOCKSPLICE_HOOK_BY_OPS
+/* Written once, by init. */
+static splice_read_fn *kernels_splice_read;
+static set_rcvlowat_fn *kernels_set_rcvlowat;
+#endif
+
+/* Not exported by all kernels; IPv6 sockets have the same ones. */
+static splice_read_fn *tcp_splice_read_fn(void)
+{
+#ifdef SOCKSPLICE_HOOK_BY_OPS
+	return kernels_splice_read;
+#else
+	return inet_stream_ops.splice_read;
+#endif
+}
+
+ssize_t socksplice_hook_orig(struct socket *sock, loff_t *ppos,
+			     struct pipe_inode_info *pipe, size_t len,
+			     unsigned int flags)
+{
+	ssize_t ret = tcp_splice_read_fn()(sock, ppos, pipe, len, flags);
+
+	/* No tail call: the return address has to be in this module. */
+	barrier();
+	return ret;
+}
+
+/* Whether the task's system call is one that may be entered again as if for the
+ * first time, and would come to the same socket: another thread may have closed
+ * the descriptor meanwhile. All have it as their first argument.
+ */
+static bool may_restart(const struct sock *sk)
+{
+	struct pt_regs *regs = current_pt_regs();
+	unsigned long args[6];
+	struct file *file;
+	bool same;
+
+	if ((current->flags & (PF_KTHREAD | PF_IO_WORKER)) || in_compat_syscall())
+		return false;
+	switch (syscall_get_nr(current, regs)) {
+	case __NR_read:
+	case __NR_readv:
+	case __NR_recvfrom:
+	case __NR_recvmsg:
+	case __NR_splice:
+		break;
+	default:
+		return false;
+	}
+	syscall_get_arguments(current, regs, args);
+	file = fget((unsigned int)args[0]);
+	if (!file)
+		return false;
+	/* Blocking it was not entered otherwise; of the call that is again the flags count. */
+	same = file == READ_ONCE(sk->sk_socket)->file && !(file->f_flags & O_NONBLOCK);
+	fput(file);
+	return same;
+}
+
+int socksplice_hook_restart(const struct sock *sk)
+{
+	/* TCP's function does not sleep beside a signal, and returns what came before it. */
+	if (signal_pending(current) || !may_restart(sk))
+		return 0;
+	/* As for task_work with TWA_SIGNAL: the way back to user space finds no
+	 * signal to deliver and enters the system call again. If it does find
+	 * one, the call ends as it would have asleep: see sock_intr_errno().
+	 */
+	set_thread_flag(TIF_NOTIFY_SIGNAL);
+	return READ_ONCE(sk->sk_rcvtimeo) == MAX_SCHEDULE_TIMEOUT ? -ERESTARTSYS :
+								    -ERESTARTNOHAND;
+}
+
+ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
+			     struct pipe_inode_info *pipe, size_t len,
+			     unsigned int flags)
+{
+	ssize_t ret = 0;
+
+	if (!(sock->file->f_flags & O_NONBLOCK))	/* may sleep for data */
+		ret = socksplice_hook_restart(sock->sk);
+	return ret ? : socksplice_hook_orig(sock, ppos, pipe, len, flags);
+}
+
+#if defined(CONFIG_DYNAMIC_FTRACE) && defined(CONFIG_HAVE_DYNAMIC_FTRACE_WITH_ARGS)
+#define HOOK_BY_FTRACE
+#endif
+
+#if defined(HOOK_BY_FTRACE) || defined(SOCKSPLICE_HOOK_BY_OPS)
+
+/* The client that serves splice(2) from @sk, or NULL. Under RCU: no lock, no sleep. */
+static const struct hook_client *splice_client(struct sock *sk)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(clients) && clients[i]; i++) {
+		if (clients[i]->wants_splice(sk))
+			return clients[i];
+	}
+	return NULL;
+}
+
+/* Asks again, since the callback's answer may be stale by now. */
+static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,
+			     struct pipe_inode_info *pipe, size_t len,
+			     unsigned int flags)
+{
+	const struct hook_client *client;
+
+	rcu_read_lock();
+	client = splice_client(sock->sk);
+	rcu_read_unlock();
+	return client ? client->splice_read(sock, ppos, pipe, len, flags) :
+			socksplice_hook_pass(sock, ppos, pipe, len, flags);
+}
+
+/* For an attached socket. */
+static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
+				struct pipe_inode_info *pipe, size_t len,
+				unsigned int flags)
+{
+	ssize_t ret;
+
+	socksplice_enter();
+	ret = hook_dispatch(sock, ppos, pipe, len, flags);
+	socksplice_leave();
+	return ret;
+}
+
+/* The callback has taken a module reference for the call. */
+static ssize_t hook_splice_read_put(struct socket *sock, loff_t *ppos,
+				    struct pipe_inode_info *pipe, size_t len,
+				    unsigned int flags)
+{
+	ssize_t ret = hook_dispatch(sock, ppos, pipe, len, flags);
+
+	module_put(THIS_MODULE);
+	return ret;
+}
+
+/* The function above that a call on this socket has to go to, or NULL. In the ftrace callback,
+ * under rcu_read_lock(): no lock, no sleep.
+ */
+static splice_read_fn *hook_target(struct sock *sk)
+{
+	const struct hook_client *client = splice_client(sk);
+
+	if (!client)
+		return NULL;
+	if (client->attached)
+		return hook_splice_read;
+	return try_module_get(THIS_MODULE) ? hook_splice_read_put : NULL;
+}
+
+/* The client that wants to hear of SO_RCVLOWAT on @sk, or NULL. Under RCU. */
+static const struct hook_client *rcvlowat_client(struct sock *sk)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(clients) && clients[i]; i++) {
+		if (clients[i]->wants_rcvlowat && clients[i]->wants_rcvlowat(sk))
+			return clients[i];
+	}
+	return NULL;
+}
+
+static void tell_rcvlowat(struct sock *sk)
+{
+	const struct hook_client *client;
+
+	rcu_read_lock();
+	client = rcvlowat_client(sk);
+	if (client)
+		client->rcvlowat_set(sk);
+	rcu_read_unlock();
+}
+
+static set_rcvlowat_fn *tcp_set_rcvlowat_fn(void)
+{
+#ifdef SOCKSPLICE_HOOK_BY_OPS
+	return kernels_set_rcvlowat;
+#else
+	return inet_stream_ops.set_rcvlowat;
+#endif
+}
+
+/* The socket is locked; a BPF program may call it in a softirq. */
+static int hook_set_rcvlowat(struct sock *sk, int val)
+{
+	int ret;
+
+	socksplice_enter();
+	ret = tcp_set_rcvlowat_fn()(sk, val);
+	tell_rcvlowat(sk);
+	socksplice_leave();
+	return ret;
+}
+
+#endif
+
+#ifdef HOOK_BY_FTRACE
+
+static void notrace hook_callback(unsigned long ip, unsigned long parent_ip,
+				  struct ftrace_ops *ops, struct ftrace_regs *fregs)
+{
+	splice_read_fn *target;
+	struct socket *sock;
+
+	if (within_module(parent_ip, THIS_MODULE))
+		return;
+
+	sock = (struct socket *)ftrace_regs_get_argument(fregs, 0);
+	rcu_read_lock();
+	target = hook_target(sock->sk);
+	rcu_read_unlock();
+	if (target)
+		ftrace_regs_set_instruction_pointer(fregs, (unsigned long)target);
+}
+
+static void notrace lowat_callback(unsigned long ip, unsigned long parent_ip,
+				   struct ftrace_ops *ops, struct ftrace_regs *fregs)
+{
+	bool wants;
+
+	if (within_module(parent_ip, THIS_MODULE))
+		return;
+
+	rcu_read_lock();
+	wants = rcvlowat_client((struct sock *)ftrace_regs_get_argument(fregs, 0));
+	rcu_read_unlock();
+	if (wants)
+		ftrace_regs_set_instruction_pointer(fregs, (unsigned long)hook_set_rcvlowat);
+}
+
+/* PERMANENT: kernel.ftrace_enabled=0 cannot switch it off unseen. */
+static struct ftrace_ops hook_ops = {
+	.func = hook_callback,
+	.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT,
+}, lowat_ops = {
+	.func = lowat_callback,
+	.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT,
+};
+
+static int install(struct ftrace_ops *ops, const void *fn, const char *what)
+{
+	int err = ftrace_set_filter_ip(ops, (unsigned long)fn, 0, 0);
+
+	if (!err)
+		err = register_ftrace_function(ops);
+	if (err) {
+		ftrace_free_filter(ops);
+		pr_warn("%s cannot be hooked (error %d): it will not see bytes that are not in TCP's own queue\n",
+			what, err);
+	}
+	return err;
+}
+
+static void uninstall(struct ftrace_ops *ops)
+{
+	unregister_ftrace_function(ops);
+	ftrace_free_filter(ops);
+}
+
+void socksplice_hook_init(void)
+{
+	lowat_status = install(&lowat_ops, inet_stream_ops.set_rcvlowat, "SO_RCVLOWAT");
+	splice_status = install(&hook_ops, inet_stream_ops.splice_read, "splice(2)");
+	/* Nothing is paired, so it has nobody to serve: others may have the function. */
+	if (splice_status && !lowat_status) {
+		uninstall(&lowat_ops);
+		lowat_status = splice_status;
+	}
+}
+
+void socksplice_hook_exit(void)
+{
+	if (!splice_status)
+		uninstall(&hook_ops);
+	if (!lowat_status)
+		uninstall(&lowat_ops);
+	splice_status = lowat_status = -ESHUTDOWN;
+}
+
+#elif defined(SOCKSPLICE_HOOK_BY_OPS)
+
+/* For User Mode Linux, booted with rodata=off: tests and benchmarks. Whoever has a copy
+ * of these operations, as kTLS has and the sink of a splice, keeps the kernel's functions,
+ * where ftrace would lead those here, too.
+ */
+ssize_t socksplice_hook_splice_read(struct socket *sock, loff_t *ppos,
+				    struct pipe_inode_info *pipe, size_t len,
+				    unsigned int flags)
+{
+	splice_read_fn *target;
+
+	rcu_read_lock();
+	target = hook_target(sock->sk);
+	rcu_read_unlock();
+	/* a tail call: who sleeps in there comes back past this module */
+	return (target ? : kernels_splice_read)(sock, ppos, pipe, len, flags);
+}
+EXPORT_SYMBOL_GPL(socksplice_hook_splice_read);
+
+static int ops_set_rcvlowat(struct sock *sk, int val)
+{
+	bool wants;
+
+	rcu_read_lock();
+	wants = rcvlowat_client(sk);
+	rcu_read_unlock();
+	return (wants ? hook_set_rcvlowat : kernels_set_rcvlowat)(sk, val);
+}
+
+static void ops_set(splice_read_fn *read, set_rcvlowat_fn *lowat)
+{
+	WRITE_ONCE(*(splice_read_fn **)&inet_stream_ops.splice_read, read);
+	WRITE_ONCE(*(splice_read_fn **)&inet6_stream_ops.splice_read, read);
+	WRITE_ONCE(*(set_rcvlowat_fn **)&inet_stream_ops.set_rcvlowat, lowat);
+	WRITE_ONCE(*(set_rcvlowat_fn **)&inet6_stream_ops.set_rcvlowat, lowat);
+}
+
+void socksplice_hook_init(void)
+{
+	kernels_splice_read = inet_stream_ops.splice_read;
+	kernels_set_rcvlowat = inet_stream_ops.set_rcvlowat;
+	ops_set(socksplice_hook_splice_read, ops_set_rcvlowat);
+	splice_status = lowat_status = 0;
+}
+
+void socksplice_hook_exit(void)
+{
+	ops_set(kernels_splice_read, kernels_set_rcvlowat);
+	splice_status = lowat_status = -ESHUTDOWN;
+}
+
+#else
+
+void socksplice_hook_init(void)
+{
+	pr_warn("this kernel's ftrace cannot redirect functions: splice(2) is not hooked\n");
+}
+
+void socksplice_hook_exit(void)
+{
+}
+
+#endif

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/cpumask.h>
+#include <linux/delay.h>
+#include <linux/module.h>
+#include <linux/rcupdate.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+
+#include "core/inflight.h"
+
+/* After the last attachment has ended, or when a task was still inside. Bounds how many grace
+ * periods there are where connections come and go one at a time.
+ */
+#define KEEPER_DELAY	(HZ / 2)
+
+DEFINE_PER_CPU(long, socksplice_inflight);
+
+static DEFINE_SPINLOCK(keeper_lock);	/* the three below */
+static unsigned long attached;		/* sockets with functions of ours */
+static unsigned long attachments;	/* that there ever were; wraps */
+static bool kept;			/* the keeper has its module reference */
+
+static void keeper_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(keeper, keeper_work);
+
+static long inflight_sum(void)
+{
+	long sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += READ_ONCE(per_cpu(socksplice_inflight, cpu));
+	return sum;
+}
+
+bool socksplice_attached(void)
+{
+	bool ok;
+
+	spin_lock_bh(&keeper_lock);
+	ok = try_module_get(THIS_MODULE);
+	if (ok) {
+		if (!kept)
+			__module_get(THIS_MODULE);
+		kept = true;
+		attached++;
+		attachments++;
+	}
+	spin_unlock_bh(&keeper_lock);
+	return ok;
+}
+
+void socksplice_detached(void)
+{
+	spin_lock_bh(&keeper_lock);
+	WARN_ON_ONCE(!attached || !kept);
+	if (!--attached)
+		schedule_delayed_work(&keeper, KEEPER_DELAY);
+	spin_unlock_bh(&keeper_lock);
+}
+
+/* True if no socket is attached, and none has been since there were @before attachments. */
+static bool nothing_since(unsigned long before)
+{
+	lockdep_assert_held(&keeper_lock);
+	return !attached && attachments == before;
+}
+
+static void keeper_work(struct work_struct *work)
+{
+	bool settled, over = false;
+	unsigned long before;
+
+	spin_lock_bh(&keeper_lock);
+	before = attachments;
+	settled = kept && nothing_since(before);
+	spin_unlock_bh(&keeper_lock);
+	if (!settled)
+		return;		/* the last one to be detached schedules this again */
+	synchronize_rcu_tasks();
+	spin_lock_bh(&keeper_lock);
+	/* Had a socket been attached meanwhile, the sum could be wrong. */
+	settled = nothing_since(before);
+	if (settled)
+		over = !inflight_sum();
+	if (over)
+		kept = false;
+	else if (settled)
+		schedule_delayed_work(&keeper, KEEPER_DELAY);
+	spin_unlock_bh(&keeper_lock);
+	/* socksplice_inflight_drain() waits for the return from here. */
+	if (over)
+		module_put(THIS_MODULE);
+}
+
+/*
+ * Nothing is counted: the keeper saw to that, and nobody has entered since. Left are those that
+ * run, or are preempted, between socksplice_leave() or module_put() and the return; in a
+ * function that a hook has led to and that finds the module going; or in a callback.
+ */
+void socksplice_inflight_drain(void)
+{
+	cancel_delayed_work_sync(&keeper);
+	synchronize_rcu();
+	synchronize_rcu_tasks();
+	/* Waits rather than free text that is in use. */
+	while (WARN_ON_ONCE(inflight_sum()))
+		msleep(20);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Counters, shown by name through netlink. Per-CPU, so counting takes no lock;
+ * a sum taken while others count is exact for none of its instants, as with
+ * the kernel's own SNMP counters.
+ */
+#ifndef SOCKSPLICE_STATS_H
+#define SOCKSPLICE_STATS_H
+
+#include <linux/percpu.h>
+#include <linux/types.h>
+
+/* X(name): the order is the order of `socksplice stats show`. */
+#define SOCKSPLICE_STATS(X)						\
+	X(enrolled)		/* ends that a policy enrolled */	\
+	X(pairs_made)							\
+	X(pairs_ended)							\
+	X(pairs_dropped)	/* un-paired on request, or on the way there */ \
+	X(shadow_matches)	/* pairs made in shadow mode */		\
+	X(park_expired)		/* enrolled, but the peer never was */	\
+	X(declined_off)		/* pairing is switched off */		\
+	X(declined_hook)	/* splice(2) would not see the ring */	\
+	X(declined_ulp)		/* kTLS, MPTCP or another ULP */	\
+	X(declined_psock)	/* in a sockmap, or sk_user_data set */	\
+	X(declined_kernel)	/* a kernel socket, or foreign callbacks */ \
+	X(declined_proto)	/* not TCP, or not its own struct proto */ \
+	X(declined_filter)	/* SO_ATTACH_FILTER, SO_ATTACH_BPF */	\
+	X(declined_repair)						\
+	X(declined_timestamps)						\
+	X(declined_pacing)						\
+	X(declined_ipsec)						\
+	X(declined_sequence)	/* no initial sequence numbers to go by */ \
+	X(declined_memory)						\
+	X(declined_crowd)	/* too many wait for a peer with such numbers */ \
+	X(declined_captured)	/* somebody captures its packets: yield.h */ \
+	X(declined_helper)	/* a helper of connection tracking reads it: helper.h */ \
+	X(doubt_hash)		/* sequences mirror, flow hashes do not */ \
+	X(ring_bytes)							\
+	X(ring_messages)						\
+	X(tcp_bytes_startup)	/* the reader had not called recv yet */ \
+	X(tcp_bytes_reader)	/* an older call may still read past the ring */ \
+	X(tcp_bytes_spill)	/* the ring was full, or held spilled-over bytes */ \
+	X(tcp_bytes_special)	/* urgent, zerocopy, control messages */ \
+	X(tcp_bytes_memory)	/* no memory for a ring */		\
+	X(tcp_bytes_closed)	/* the ring was closed for good */	\
+	X(tcp_bytes_idle)	/* nothing had come by the path for path_timeout */ \
+	X(rings_grown)		/* made twice as large, as they were full again and again */ \
+	X(rings_given_back)	/* nothing came for socksplice_ring_idle seconds */ \
+	X(pages_reclaimed)	/* pages of rings that memory pressure took back */ \
+	X(rings_capped)		/* had no page more: a cap of memory.h is reached */ \
+	X(ends_limited)		/* had no ring to send into when they wanted one */ \
+	X(spills)							\
+	X(writer_waits)		/* writers that slept for the reader, be it for a moment */ \
+	X(busy_poll_hits)						\
+	X(busy_poll_nsec)	/* spent looking for bytes */		\
+	X(probes_sent)		/* packets that ask whether the path works */ \
+	X(probes_lost)		/* pairs that went back to TCP for want of answers */ \
+	X(events_lost)		/* no memory or no room to tell `pair monitor` of one */ \
+	X(capture_records)	/* what `capture` had room for */	\
+	X(capture_dropped)	/* what it had none for */		\
+	X(psock_splice_calls)						\
+	X(psock_splice_ref_bytes)					\
+	X(psock_splice_copy_bytes)					\
+	X(so_splices_made)						\
+	X(so_splices_ended)						\
+	X(so_splice_bytes)						\
+	X(so_splice_copied_bytes)	/* of these, from TCP, but not by reference */ \
+	X(so_splice_from_ring_bytes)	/* of these, from the ring of a paired source */ \
+	X(so_splice_to_ring_bytes)	/* of these, into the ring of a paired sink */ \
+	X(so_splice_loops)		/* ended with ELOOP */		\
+	X(so_splice_throttled)		/* times that a user's movers had to wait */
+
+enum socksplice_stat {
+#define X(name) SOCKSPLICE_STAT_##name,
+	SOCKSPLICE_STATS(X)
+#undef X
+	SOCKSPLICE_STAT_MAX,
+};
+
+struct socksplice_stats {
+	u64 v[SOCKSPLICE_STAT_MAX];
+};
+
+DECLARE_PER_CPU(struct socksplice_stats, socksplice_stats);
+
+static inline void socksplice_stat_add(enum socksplice_stat s, u64 n)
+{
+	this_cpu_add(socksplice_stats.v[s], n);
+}
+
+static inline void socksplice_stat_inc(enum socksplice_stat s)
+{
+	this_cpu_inc(socksplice_stats.v[s]);
+}
+
+const char *socksplice_stat_name(unsigned int i);
+u64 socksplice_stat_sum(unsigned int i);
+
+#endif /* SOCKSPLICE_STATS_H */

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/skbuff.h>
+#include <linux/spinlock.h>
+#include <linux/timekeeping.h>
+#include <linux/workqueue.h>
+#include <net/genetlink.h>
+
+#include "compat/compat.h"
+#include "core/ident.h"
+#include "core/stats.h"
+#include "ctl/netlink.h"
+#include "ctl/notify.h"
+#include "pair/end.h"
+#include "pair/verdict.h"
+
+/* Events wait in the order of their numbers; those for which there is no room are lost. */
+#define EVENTS_WAITING	4096
+
+static void event_work(struct work_struct *work);
+static DECLARE_WORK(event_sender, event_work);
+
+static DEFINE_SPINLOCK(event_lock);
+static u64 event_seq;			/* event_lock, as the next two */
+static bool event_stopped;
+static struct sk_buff_head events = {	/* its own lock is not used */
+	.next = (struct sk_buff *)&events,
+	.prev = (struct sk_buff *)&events,
+};
+
+static int event_fill(struct sk_buff *skb, enum socksplice_event event, const char *reason)
+{
+	if (nla_put_u8(skb, SOCKSPLICE_A_EVENT, event) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_EVENT_TIME, ktime_get_real_ns(),
+			      SOCKSPLICE_A_PAD) ||
+	    (reason && nla_put_string(skb, SOCKSPLICE_A_EVENT_REASON, reason)))
+		return -EMSGSIZE;
+	return 0;
+}
+
+static int chan_fill(struct sk_buff *skb, const struct socksplice_chan *c)
+{
+	const struct socksplice_chan *peer = socksplice_chan_peer(c);
+
+	if (!peer)
+		return socksplice_netlink_put_end(skb, c);
+	if (test_bit(CHAN_ACTIVE, &c->flags))
+		return socksplice_netlink_put_pair(skb, c, peer);
+	return socksplice_netlink_put_pair(skb, peer, c);
+}
+
+/* With @skb NULL or not filled (@err) the event has its number all the same, which is
+ * how listeners know that one is missing.
+ */
+static void event_send(struct sk_buff *skb, void *hdr, int err)
+{
+	spin_lock_bh(&event_lock);
+	event_seq++;
+	if (!err)
+		err = nla_put_u64_64bit(skb, SOCKSPLICE_A_EVENT_SEQ, event_seq,
+					SOCKSPLICE_A_PAD);
+	if (!err && (event_stopped || skb_queue_len(&events) >= EVENTS_WAITING))
+		err = -ENOBUFS;
+	if (!err) {
+		genlmsg_end(skb, hdr);
+		__skb_queue_tail(&events, skb);
+		/* not behind the work that makes them, on its CPU */
+		queue_work(COMPAT_UNBOUND_WQ, &event_sender);
+	}
+	spin_unlock_bh(&event_lock);
+	if (err) {
+		nlmsg_free(skb);
+		socksplice_stat_inc(SOCKSPLICE_STAT_events_lost);
+	}
+}
+
+static void event_work(struct work_struct *work)
+{
+	struct sk_buff *skb;
+
+	do {
+		spin_lock_bh(&event_lock);
+		skb = __skb_dequeue(&events);
+		spin_unlock_bh(&event_lock);
+		if (skb)
+			socksplice_netlink_event_send(skb);
+		cond_resched();
+	} while (skb);
+}
+
+static void notify_declined(const char *reason, const struct sock *sk)
+{
+	struct ident id;
+	struct sk_buff *skb;
+	void *hdr = NULL;
+	int err;
+
+	if (!socksplice_netlink_has_listeners())
+		return;
+	socksplice_ident_addresses(sk, &id);
+	skb = socksplice_netlink_event_begin(&hdr);
+	err = skb ? event_fill(skb, SOCKSPLICE_EVENT_DECLINED, reason) : -ENOMEM;
+	if (!err)
+		err = socksplice_netlink_put_sock(skb, sk, &id,
+						  SOCKSPLICE_A_PAIR_END);
+	event_send(skb, hdr, err);
+}
+
+static void notify_event(enum socksplice_event event, const char *reason,
+			 const struct socksplice_chan *c)
+{
+	struct sk_buff *skb;
+	void *hdr = NULL;
+	int err;
+
+	if (!socksplice_netlink_has_listeners())
+		return;
+	skb = socksplice_netlink_event_begin(&hdr);
+	err = skb ? event_fill(skb, event, reason) : -ENOMEM;
+	if (!err)
+		err = chan_fill(skb, c);
+	event_send(skb, hdr, err);
+}
+
+static const struct verdict_sink sink = {
+	.event		= notify_event,
+	.declined	= notify_declined,
+};
+
+void socksplice_notify_init(void)
+{
+	socksplice_verdict_register(&sink);
+}
+
+void socksplice_notify_stop(void)
+{
+	spin_lock_bh(&event_lock);
+	event_stopped = true;
+	spin_unlock_bh(&event_lock);
+	flush_work(&event_sender);
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The clones of tcp_prot and tcpv6_prot that enrolled sockets carry: what the
+ * kernel's own do, with a look at the ring.
+ *
+ * The kernel's functions are taken from tcp_prot, because most of them are not
+ * exported; tcpv6_prot has the same ones (socksplice_proto_init() makes sure).
+ */
+#include <asm/ioctls.h>
+#include <linux/module.h>
+#include <linux/sched/signal.h>
+#include <linux/sockios.h>
+#include <net/tcp.h>
+#include <net/transp_v6.h>
+
+#include "core/inflight.h"
+#include "datapath/proto.h"
+#include "datapath/rx.h"
+#include "datapath/tx.h"
+#include "datapath/tx_wait.h"
+#include "datapath/unpair.h"
+#include "pair/end.h"
+#include "pair/look.h"
+
+static struct proto clone_v4, clone_v6;
+
+void socksplice_proto_taken_over(void)
+{
+	__module_get(THIS_MODULE);
+	pr_warn_once("a socket of ours was taken over by something in the kernel: the module cannot be unloaded any more\n");
+}
+
+void socksplice_proto_restore(struct sock *sk)
+{
+	/* Not what somebody else has put there since. He has kept ours, and may call it or
+	 * put it back at any time (OpenVPN's ovpn does).
+	 */
+	if (sk->sk_prot == &clone_v6)
+		WRITE_ONCE(sk->sk_prot, &tcpv6_prot);
+	else if (sk->sk_prot == &clone_v4)
+		WRITE_ONCE(sk->sk_prot, &tcp_prot);
+	else if (!socksplice_proto_known(sk->sk_prot))
+		socksplice_proto_taken_over();
+}
+
+struct proto *socksplice_proto_clone(const struct sock *sk)
+{
+	return sk->sk_prot == &tcpv6_prot ? &clone_v6 : &clone_v4;
+}
+
+struct proto *socksplice_proto_paired(bool v6)
+{
+	return v6 ? &clone_v6 : &clone_v4;
+}
+
+bool socksplice_proto_known(const struct proto *prot)
+{
+	return prot == &tcp_prot || prot == &tcpv6_prot;
+}
+
+void socksplice_proto_settle(struct sock *sk)
+{
+	struct socksplice_chan *c = socksplice_chan_get(sk);
+
+	if (!c || test_bit(CHAN_PARKED, &c->flags))
+		return;
+	smp_rmb();	/* pairs with unpark_locked(): linked first */
+	if (!socksplice_chan_peer(c))
+		socksplice_chan_detach(sk);
+}
+
+/* Bytes that nobody read are lost with the socket, and TCP says so with a reset
+ * (RFC 2525, 2.17). Those in the ring TCP does not know of: we make it send one
+ * by a linger time of zero.
+ */
+static void proto_close(struct sock *sk, long timeout)
+{
+	struct socksplice_chan *c;
+	bool unread = false;
+
+	socksplice_enter();
+	lock_sock(sk);
+	c = rx_chan(sk);
+	if (c) {
+		set_bit(CHAN_RX_CLOSED, &c->flags);
+		/* RX_CLOSED before the look: pairs with tx_append(). */
+		smp_mb__after_atomic();
+		unread = socksplice_rx_ring_unread(sk, c);
+	}
+	release_sock(sk);
+	if (unread)
+		sock_no_linger(sk);
+	tcp_prot.close(sk, timeout);
+	socksplice_leave();
+}
+
+/* Called with the socket locked. What we sent stays readable for the peer, as
+ * what TCP has delivered would; what we have not read is gone.
+ */
+static int proto_disconnect(struct sock *sk, int flags)
+{
+	int ret;
+
+	socksplice_enter();
+	/* Who is between two parts of a read would read on in what comes next.
+	 * The core has counted the disconnect; who slips in while the lock is
+	 * dropped here has to notice it too.
+	 */
+	socksplice_rx_turn_wait(sk);
+	sk->sk_disconnects++;
+	if (socksplice_chan_get(sk))
+		socksplice_chan_detach(sk);
+	ret = tcp_prot.disconnect(sk, flags);
+	socksplice_leave();
+	return ret;
+}
+
+/* As tcp_ioctl(), the ring's bytes included. */
+static int proto_ioctl(struct sock *sk, int cmd, int *karg)
+{
+	struct socksplice_chan *c;
+	struct rx_look l;
+	int ret;
+
+	socksplice_enter();
+	ret = tcp_prot.ioctl(sk, cmd, karg);
+	if (!ret && (cmd == SIOCINQ || cmd == SIOCATMARK)) {
+		lock_sock(sk);
+		c = rx_chan(sk);
+		if (c) {
+			rx_look(sk, c, &l);
+			if (cmd == SIOCATMARK)
+				*karg = *karg && (l.tcp || !l.ring);
+			else	/* TCP's part again, as of the same moment */
+				*karg = socksplice_rx_inq(sk, c);
+		}
+		release_sock(sk);
+	}
+	socksplice_leave();
+	return ret;
+}
+
+/*
+ * Makes the peer of @c send by TCP from now on. Its ring may be closed only
+ * while it is not in the middle of an append; its lock cannot be taken here, as
+ * it may be held across a page fault that never ends. So the bit is set, as a
+ * softirq would, while nobody owns that socket. 0, or -EINTR.
+ */
+static int close_peers_ring(struct socksplice_chan *c)
+{
+	struct socksplice_chan *peer = socksplice_chan_peer(c);
+	struct sock *psk;
+
+	for (;;) {
+		psk = socksplice_chan_trylock(peer);
+		if (!psk) {
+			smp_rmb();	/* detached, so closed: as close_ring() in unpair.c */
+			return 0;
+		}
+		if (!IS_ERR(psk)) {
+			set_bit(CHAN_TX_CLOSED, &peer->flags);
+			socksplice_chan_unlock(psk);
+			return 0;
+		}
+		if (signal_pending(current))
+			return -EINTR;
+		schedule_timeout_interruptible(1);
+	}
+}
+
+/*
+ * Back to plain TCP, for what cannot work beside a ring. What the peer has yet
+ * to read of our ring stays there for it, in its place before all that TCP
+ * carries from now on. What we have yet to read cannot be put back into TCP's
+ * queue: -EBUSY until the application has read it, and while another thread is
+ * in the middle of a call that reads; -EINTR. Refused or not, the pair is on its way
+ * back to TCP from here on. May sleep; the socket is not locked.
+ */
+static int proto_unpair(struct sock *sk)
+{
+	struct socksplice_chan *c, *peer;
+	int err;
+
+	lock_sock(sk);
+	c = rx_chan(sk);
+	if (!c) {
+		if (socksplice_chan_get(sk))
+			socksplice_chan_detach(sk);
+		release_sock(sk);
+		return 0;
+	}
+	peer = socksplice_chan_hold(c);
+	release_sock(sk);
+
+	err = close_peers_ring(c);
+	if (!err) {
+		lock_sock(sk);
+		socksplice_tx_wait_turn(sk);	/* as for the lock, on TCP */
+		if (rx_chan(sk) == c) {
+			if (socksplice_chan_is_done(sk, c, peer))
+				socksplice_chan_detach(sk);
+			else
+				err = -EBUSY;
+		}
+		release_sock(sk);
+		/* The peer follows when it has read what we sent it. */
+		socksplice_drop_chan(c, "setsockopt");
+		/* Readers that sleep in our recvmsg go on in TCP's. */
+		if (!err)
+			socksplice_tx_wake_sleepers(sk);
+	}
+	socksplice_chan_put(c, peer);
+	return err;
+}
+
+bool socksplice_proto_wants_plain(const struct sock *sk, int level, int optname,
+				  unsigned int optlen)
+{
+	if (level == SOL_IPV6)
+		return optname == IPV6_ADDRFORM && sk->sk_family == AF_INET6 &&
+		       optlen >= sizeof(int);
+	if (level != SOL_TCP)
+		return false;
+	return optname == TCP_ULP ||
+	       (optname == TCP_REPAIR && optlen >= sizeof(int) &&
+		ns_capable_noaudit(sock_net(sk)->user_ns, CAP_NET_ADMIN));
+}
+
+static int proto_setsockopt(struct sock *sk, int level, int optname,
+			    sockptr_t optval, unsigned int optlen)
+{
+	int ret = 0;
+
+	socksplice_enter();
+	if (socksplice_proto_wants_plain(sk, level, optname, optlen))
+		ret = proto_unpair(sk);
+	if (!ret)
+		ret = tcp_prot.setsockopt(sk, level, optname, optval, optlen);
+	socksplice_leave();
+	return ret;
+}
+
+/* Whether the socket has no ULP that an application can know of. If so, TCP's function must
+ * not be asked for the name: it reads the slot twice, with a page fault between, and the slot
+ * may be ours, or not any more, from one time to the other. Another ULP stays in the slot.
+ */
+static bool hides_ulp(const struct sock *sk)
+{
+	const struct tcp_ulp_ops *ops = READ_ONCE(inet_csk(sk)->icsk_ulp_ops);
+
+	return !ops || slot_is_ours(ops);
+}
+
+/* getsockopt(TCP_ULP) of such a socket. Similar to do_tcp_getsockopt(). */
+static int getsockopt_ulp(int __user *optlen)
+{
+	int len;
+
+	if (get_user(len, optlen))
+		return -EFAULT;
+	if (len < 0)
+		return -EINVAL;
+	return put_user(0, optlen);
+}
+
+#ifdef CONFIG_MMU
+/* TCP_CMSG_TS: the one bit of msg_flags that TCP takes. */
+#define ZEROCOPY_CMSG_TS	2
+
+/* As do_tcp_getsockopt() and tcp_zerocopy_receive() check the argument, of @len bytes, which is
+ * not less than its first three fields. Returns how many of them count, or an error.
+ */
+static int zerocopy_argument(struct tcp_zerocopy_receive *zc, char __user *optval, int len,
+			     int __user *optlen)
+{
+	int err;
+
+	if (len > (int)sizeof(*zc)) {
+		err = check_zeroed_user(optval + sizeof(*zc), len - sizeof(*zc));
+		if (err < 1)
+			return err ? : -EINVAL;
+		len = sizeof(*zc);
+		if (put_user(len, optlen))
+			return -EFAULT;
+	}
+	if (copy_from_user(zc, optval, len))
+		return -EFAULT;
+	if (zc->reserved || (zc->msg_flags & ~ZEROCOPY_CMSG_TS) || !PAGE_ALIGNED(zc->address))
+		return -EINVAL;
+	return len;
+}
+
+/*
+ * TCP would map its own pages past the ring. So the ring is closed, and while
+ * it holds bytes the answer is the one that tells the application to read them
+ * with recv(2): nothing mapped, recv_skip_hint bytes to read. 1 where TCP may
+ * answer.
+ */
+static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user *optlen)
+{
+	struct socksplice_chan *c, *peer;
+	struct tcp_zerocopy_receive zc = {};
+	int len, err;
+
+	if (get_user(len, optlen))
+		return -EFAULT;
+	if (len < (int)offsetofend(struct tcp_zerocopy_receive, length))
+		return 1;
+
+	lock_sock(sk);
+	c = rx_chan(sk);
+	if (!c) {
+		c = socksplice_chan_get(sk);
+		if (c)	/* TCP's own may take bytes when the peer has come */
+			set_bit(CHAN_RX_EARLY, &c->flags);
+		release_sock(sk);
+		return 1;
+	}
+	peer = socksplice_chan_hold(c);
+	release_sock(sk);
+	err = close_peers_ring(c);
+	if (!err && !ring_len(&peer->ring))
+		err = 1;
+	if (!err) {
+		len = zerocopy_argument(&zc, optval, len, optlen);
+		err = min(len, 0);
+	}
+	if (!err) {
+		lock_sock(sk);
+		if (rx_chan(sk) == c) {
+			zc.recv_skip_hint = socksplice_rx_inq(sk, c);
+			zc.inq = socksplice_rx_inq_hint(sk, c);
+		} else {
+			err = 1;	/* un-paired: another connection's, perhaps */
+		}
+		release_sock(sk);
+	}
+	socksplice_chan_put(c, peer);
+	if (err)
+		return err;
+
+	zc.length = 0;
+	zc.copybuf_len = 0;
+	zc.msg_flags = 0;
+	if (len >= (int)offsetofend(struct tcp_zerocopy_receive, err))
+		zc.err = sock_error(sk);
+	if (copy_to_user(optval, &zc, len))
+		return -EFAULT;
+	return 0;
+}
+#endif
+
+static int proto_getsockopt(struct sock *sk, int level, int optname,
+			    char __user *optval, int __user *optlen)
+{
+	int ret = 1;
+
+	socksplice_enter();
+	if (level == SOL_TCP && optname == TCP_ULP && hides_ulp(sk))
+		ret = getsockopt_ulp(optlen);
+#ifdef CONFIG_MMU
+	else if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE)
+		ret = getsockopt_zerocopy(sk, optval, optlen);
+#endif
+	if (ret == 1)
+		ret = tcp_prot.getsockopt(sk, level, optname, optval, optlen);
+	socksplice_leave();
+	return ret;
+}
+
+static void make_clone(struct proto *clone, const struct proto *base)
+{
+	*clone = *base;
+	clone->sendmsg = socksplice_tx_sendmsg;
+	clone->recvmsg = socksplice_rx_recvmsg;
+	clone->close = proto_close;
+	clone->disconnect = proto_disconnect;
+	clone->ioctl = proto_ioctl;
+	clone->setsockopt = proto_setsockopt;
+	clone->getsockopt = proto_getsockopt;
+	clone->sock_is_readable = socksplice_rx_is_readable;
+#ifdef CONFIG_BPF_SYSCALL
+	/* A sockmap would replace sk_prot under us: -EOPNOTSUPP instead. */
+	clone->psock_update_sk_prot = NULL;
+#endif
+}
+
+int socksplice_proto_init(void)
+{
+	if (tcp_prot.sendmsg != tcpv6_prot.sendmsg ||
+	    tcp_prot.recvmsg != tcpv6_prot.recvmsg ||
+	    tcp_prot.close != tcpv6_prot.close ||
+	    tcp_prot.disconnect != tcpv6_prot.disconnect ||
+	    tcp_prot.ioctl != tcpv6_prot.ioctl ||
+	    tcp_prot.setsockopt != tcpv6_prot.setsockopt ||
+	    tcp_prot.getsockopt != tcpv6_prot.getsockopt) {
+		pr_err("tcp_prot and tcpv6_prot differ on this kernel: not supported\n");
+		return -EOPNOTSUPP;
+	}
+	make_clone(&clone_v4, &tcp_prot);
+	make_clone(&clone_v6, &tcpv6_prot);
+	return 0;
+}

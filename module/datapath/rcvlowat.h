@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * SO_RCVLOWAT across ring and TCP.
+ *
+ * When data arrive, TCP wakes the reader only if TCP's own bytes reach the low-water mark
+ * (tcp_data_ready()). TCP does not know of bytes in the ring before them, nor of bytes that a
+ * sleeping reader has already taken from the ring. So in three cases the reader is made to
+ * look again, at once if data have arrived and every few jiffies while more do, until all are
+ * acknowledged:
+ *   - a sender sends by TCP, and the reader's mark is above one or its ring holds bytes;
+ *   - a sender appends to the ring behind bytes in flight by TCP;
+ *   - a reader polls with a mark that was not there when the bytes were sent.
+ * No reader is woken for bytes that TCP has told of itself, because that would be an edge more
+ * than on TCP.
+ */
+#ifndef SOCKSPLICE_KICK_H
+#define SOCKSPLICE_KICK_H
+
+#include <linux/types.h>
+
+struct socksplice_chan;
+struct sock;
+
+/* The rcv_nxt of the end @peer, which the sender notes before it sends by TCP. */
+u32 socksplice_kick_before(const struct socksplice_chan *peer);
+
+/* @c, which has a peer and is held, has sent by TCP. @before: what _before() returned. */
+void socksplice_kick_sent(struct socksplice_chan *c, u32 before);
+
+/* @c, whose socket is locked, has appended to its ring behind bytes in flight by TCP, and is
+ * about to wake the reader.
+ */
+void socksplice_kick_appended(struct socksplice_chan *c);
+
+/* The reader of what @c sends is about to wait for its mark, in poll or asleep. To be called
+ * before the look that finds too few bytes. Under RCU, or with a reference on @c.
+ */
+void socksplice_kick_poller(struct socksplice_chan *c);
+
+/* The mark of @sk, which is locked, has been set: wakes the waiters if ring and TCP together
+ * reach it. TCP has just done so for its own bytes. Under RCU.
+ */
+void socksplice_kick_marked(struct sock *sk);
+
+/* @c, which has a peer and whose socket is locked, is about to be detached. What its socket
+ * sends from then on is not seen here; the un-pairing of its reader watches for it (unpair.c).
+ */
+void socksplice_kick_leave(struct socksplice_chan *c);
+
+/* The rcv_nxt of @sk. @told: TCP itself has told of everything up to there, because its bytes
+ * reach the mark or the stream has ended. Under RCU.
+ */
+u32 socksplice_kick_received(const struct sock *sk, bool *told);
+
+/* Ends the work. No socket is attached any more. May sleep. */
+void socksplice_kick_exit(void);
+
+#endif /* SOCKSPLICE_KICK_H */

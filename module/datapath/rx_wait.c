@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Readers that wait for bytes.
+ *
+ * A reader spins for as long as SO_BUSY_POLL, or who enrolled it, says. Without that it spins
+ * too, but only where its last waits were over within socksplice_short_wait, and no longer than
+ * that: going to sleep and being woken on another CPU takes as long, and the writer's time
+ * besides. The first wait that is longer ends it, and it takes SHORT_WAITS in turn to begin
+ * again, so a reader burns no more than it has saved, or would have. Compare what a mutex and
+ * KVM do.
+ */
+#include <linux/sched/clock.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/stat.h>
+#include <linux/wait.h>
+#include <net/busy_poll.h>
+#include <net/tcp.h>
+
+#include "core/stats.h"
+#include "datapath/rcvlowat.h"
+#include "datapath/rx.h"
+#include "pair/end.h"
+#include "pair/look.h"
+
+#define SHORT_WAITS	2
+
+/* A reader that spins, had bytes at once when it did so last, and has sent nothing since, is at
+ * the end of a stream. It looks this much later: each look, and each message that it takes alone,
+ * keeps the writer, whose cache lines it takes.
+ */
+#define GATHER		(2 * NSEC_PER_USEC)
+
+/* At once: before so much was over, the time to gather included. */
+#define HOT		(GATHER + NSEC_PER_USEC)
+
+unsigned int socksplice_short_wait = 10;
+
+/* A reader, and when by local_clock(); 0: nobody wants to know. */
+struct rx_sleeper {
+	struct wait_queue_entry wait;
+	u64 began;	/* to wait, spinning or asleep */
+	u64 woken;
+};
+
+static bool rx_has_bytes(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
+{
+	const u32 total = socksplice_rx_available(sk, c);
+	int mark;
+
+	/* Fewer, where who looks without taking is not alone. */
+	if (likely(pos != SOCKSPLICE_RX_MARK))
+		return total != pos;
+	mark = READ_ONCE(sk->sk_rcvlowat);
+	return total >= (u32)mark || tcp_epollin_ready(sk, mark);
+}
+
+bool socksplice_rx_has_more(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
+{
+	return rx_has_bytes(sk, c, pos) || READ_ONCE(sk->sk_err) ||
+	       (READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN) ||
+	       READ_ONCE(sk->sk_state) == TCP_CLOSE || sock_flag(sk, SOCK_DONE) ||
+	       test_bit(CHAN_RX_CLOSED, &c->flags);
+}
+
+/* Not by way of SO_BUSY_POLL: TCP would spin on the network device, where the socket is not
+ * paired or not any more.
+ */
+static u64 busy_poll_nsec(const struct sock *sk, const struct socksplice_chan *c)
+{
+	u32 usec = READ_ONCE(c->busy_poll_usec);
+
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	usec = max(usec, READ_ONCE(sk->sk_ll_usec));
+#endif
+	return min(usec, SOCKSPLICE_BUSY_POLL_MAX) * (u64)NSEC_PER_USEC;
+}
+
+/* Another CPU may be about to write, and nobody else wants this one, who may be the
+ * writer. A real-time task has to sleep, as RLIMIT_RTTIME counts until it does.
+ */
+static bool may_be_short(void)
+{
+	return num_online_cpus() > 1 && single_task_running() && !rt_task(current);
+}
+
+static u64 short_nsec(void)
+{
+	return (u64)READ_ONCE(socksplice_short_wait) * NSEC_PER_USEC;
+}
+
+/* With the lock dropped. Takes the time off @timeo as schedule_timeout() would. */
+static bool rx_spin(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos, s64 budget)
+{
+	const u64 sent = c->ring_bytes + c->tcp_bytes;
+	const s64 gather = c->rx_hot && sent == c->rx_sent ? min(GATHER, budget) : 0;
+	const unsigned long before = jiffies;
+	s64 spun = 0;	/* less than nothing, perhaps, on another CPU */
+	bool hit;
+	u64 start;
+
+	c->rx_sent = sent;
+	sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+	release_sock(sk);
+	start = local_clock();
+	while (spun < gather && single_task_running() && !need_resched()) {
+		cpu_relax();
+		spun = local_clock() - start;
+	}
+	for (;;) {
+		hit = socksplice_rx_has_more(sk, c, pos);
+		if (hit || spun >= budget || !single_task_running() || need_resched() ||
+		    signal_pending(current))
+			break;
+		cpu_relax();
+		spun = local_clock() - start;
+	}
+	lock_sock(sk);
+	c->rx_hot = hit && spun < HOT;
+	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+	if (spun > 0)
+		socksplice_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, spun);
+	if (hit)
+		socksplice_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);
+	if (*timeo != MAX_SCHEDULE_TIMEOUT)
+		*timeo -= min_t(unsigned long, *timeo, jiffies - before);
+	return hit;
+}
+
+/* Off the queue at the first wake-up, so that a writer that goes on writing before
+ * this reader runs sees no sleeper and spends no time on waking it again.
+ */
+static int rx_wake(struct wait_queue_entry *wait, unsigned int mode, int flags, void *key)
+{
+	struct rx_sleeper *s = container_of(wait, struct rx_sleeper, wait);
+	int ret;
+
+	if (s->began)
+		s->woken = local_clock();
+	ret = woken_wake_function(wait, mode, flags, key);
+	list_del_init(&wait->entry);
+	return ret;
+}
+
+bool socksplice_rx_is_sleeper(const struct wait_queue_entry *wait)
+{
+	return wait->func == rx_wake;
+}
+
+static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos,
+		    struct rx_sleeper *s)
+{
+	int rc;
+
+	init_wait_entry(&s->wait, 0);
+	s->wait.func = rx_wake;
+	add_wait_queue(sk_sleep(sk), &s->wait);
+	sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+	/* On the queue before the look at the ring: pairs with skwq_has_sleeper() in the
+	 * writer's call of sk_data_ready. TCP needs none, its writer holds our lock.
+	 */
+	smp_mb();
+	rc = sk_wait_event(sk, timeo, socksplice_rx_has_more(sk, c, pos), &s->wait);
+	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+	/* Takes the queue's lock, even off the queue: nobody is in rx_wake() any more, so
+	 * the module may go.
+	 */
+	remove_wait_queue(sk_sleep(sk), &s->wait);
+	return rc;
+}
+
+int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos)
+{
+	const bool may_be = may_be_short();
+	struct rx_sleeper s = { .began = may_be ? local_clock() : 0 };
+	u64 spin = busy_poll_nsec(sk, c);
+	int rc = 0;
+
+	if (!spin && may_be && c->rx_short >= SHORT_WAITS)
+		spin = short_nsec();
+	/* TCP tells of what comes to it only from the mark on, by its own bytes. */
+	if (READ_ONCE(sk->sk_rcvlowat) > 1)
+		socksplice_kick_poller(socksplice_chan_peer(c));
+	socksplice_chan_pin(sk, c);
+	c->rx_sleepers++;
+	if (!spin || !rx_spin(sk, c, timeo, pos, spin)) {
+		rc = rx_sleep(sk, c, timeo, pos, &s);
+		if (rc > 0 && s.began && (s.woken ? : local_clock()) - s.began < short_nsec())
+			c->rx_short = min(c->rx_short + 1, SHORT_WAITS);
+		else
+			c->rx_short = 0;
+	}
+	c->rx_sleepers--;
+	socksplice_chan_unpin(sk, c);
+	return min(rc, 0);
+}
+
+int socksplice_rx_end_at_mark(struct sock *sk, long timeo)
+{
+	if (sock_flag(sk, SOCK_DONE))
+		return 0;
+	if (sk->sk_err)
+		return sock_error(sk);
+	if (sk->sk_shutdown & RCV_SHUTDOWN)
+		return 0;
+	if (sk->sk_state == TCP_CLOSE)
+		return -ENOTCONN;
+	return timeo ? 1 : -EAGAIN;
+}
+
+int socksplice_rx_end(struct sock *sk, long timeo)
+{
+	const int ret = socksplice_rx_end_at_mark(sk, timeo);
+
+	return ret > 0 && signal_pending(current) ? sock_intr_errno(timeo) : ret;
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/string.h>
+
+#include "core/ident.h"
+#include "core/trace.h"
+#include "pair/end.h"
+#include "pair/verdict.h"
+
+/* Written by init, before anything can be paired; constant afterwards. */
+static const struct verdict_sink *sinks[2];
+
+void socksplice_verdict_register(const struct verdict_sink *sink)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(sinks); i++) {
+		if (!sinks[i]) {
+			sinks[i] = sink;
+			return;
+		}
+	}
+	WARN_ON_ONCE(1);
+}
+
+static enum socksplice_event event_of(enum socksplice_stat what)
+{
+	switch (what) {
+	case SOCKSPLICE_STAT_pairs_made:
+	case SOCKSPLICE_STAT_shadow_matches:
+		return SOCKSPLICE_EVENT_PAIRED;
+	case SOCKSPLICE_STAT_park_expired:
+		return SOCKSPLICE_EVENT_EXPIRED;
+	case SOCKSPLICE_STAT_pairs_dropped:
+		return SOCKSPLICE_EVENT_DROPPED;
+	case SOCKSPLICE_STAT_pairs_ended:
+		return SOCKSPLICE_EVENT_ENDED;
+	case SOCKSPLICE_STAT_ends_limited:
+		return SOCKSPLICE_EVENT_LIMITED;
+	default:
+		return SOCKSPLICE_EVENT_DECLINED;
+	}
+}
+
+void socksplice_event_declined(enum socksplice_stat why, const struct sock *sk)
+{
+	const char *reason = socksplice_stat_name(why) + strlen("declined_");
+	unsigned int i;
+	struct ident id;
+
+	socksplice_stat_inc(why);
+	if (trace_verdict_enabled()) {
+		socksplice_ident_addresses(sk, &id);
+		trace_verdict(SOCKSPLICE_EVENT_DECLINED, reason, &id,
+			      sock_net(sk)->ns.inum, 0, 0, 0);
+	}
+	for (i = 0; i < ARRAY_SIZE(sinks); i++) {
+		if (sinks[i] && sinks[i]->declined)
+			sinks[i]->declined(reason, sk);
+	}
+}
+
+static void chan_trace(enum socksplice_event event, const char *reason,
+		       const struct socksplice_chan *c)
+{
+	const struct socksplice_chan *peer = socksplice_chan_peer(c);
+	u64 ring = READ_ONCE(c->ring_bytes), tcp = READ_ONCE(c->tcp_bytes);
+
+	if (peer) {
+		ring += READ_ONCE(peer->ring_bytes);
+		tcp += READ_ONCE(peer->tcp_bytes);
+	}
+	trace_verdict(event, reason, &c->ident, c->netns_inum, peer ? c->id : 0, ring, tcp);
+}
+
+void socksplice_event_chan(enum socksplice_stat what, const char *reason,
+			   const struct socksplice_chan *c)
+{
+	const enum socksplice_event event = event_of(what);
+	unsigned int i;
+
+	socksplice_stat_inc(what);
+	if (trace_verdict_enabled())
+		chan_trace(event, reason, c);
+	for (i = 0; i < ARRAY_SIZE(sinks); i++) {
+		if (sinks[i])
+			sinks[i]->event(event, reason, c);
+	}
+}

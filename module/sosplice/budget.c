@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Movers run in kernel threads, outside the limits of the user who spliced. So a user's
+ * movers are counted together, per CPU. Where something else wants that CPU too, they get
+ * budget_percent of each window of time.
+ *
+ * A mover is charged for the CPU time that its thread ran, whether it moved anything or not.
+ * It is not charged while it sleeps for want of memory. What a window's share does not cover
+ * is owed, and the shares of the next windows pay for it first. A debt is forgotten where
+ * nothing else wants the CPU.
+ *
+ * A mover without a share stands in a line, of its user and CPU, and nothing else queues it
+ * meanwhile. The mover before it in the line queues it, or a tick in each window. So what it
+ * costs to refuse movers is bounded by how many of them worked, not by how many wait: many
+ * thousands that came back in each window would take the CPU without moving a byte.
+ *
+ * And few of a user's movers may be in the middle of their work at a time: where memory is
+ * short they sleep in it, for as long as their cgroup's limits want, and the workqueue
+ * starts only so many on a CPU. The others stand in the same line.
+ *
+ * What the scheduler and the workqueue take to start a mover is charged to nobody. The tick
+ * is not either: it is one for each line and window.
+ */
+#include <linux/cred.h>
+#include <linux/delay.h>
+#include <linux/hashtable.h>
+#include <linux/jiffies.h>
+#include <linux/list.h>
+#include <linux/math64.h>
+#include <linux/percpu.h>
+#include <linux/sched/stat.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+
+#include "core/stats.h"
+#include "sosplice/splice.h"
+
+#define BUDGET_WINDOW	(HZ / 50 ? : 1)		/* jiffies */
+
+#define BUDGET_DEBT_MAX	50	/* windows whose share may be owed */
+
+#define BUDGET_ENTERED	16	/* movers of a user, on a CPU; on 6.12 a workqueue has 256 */
+
+unsigned int socksplice_budget_percent = 75;
+
+struct budget_cpu {
+	struct budget_user *user;	/* constant */
+
+	/* Movers on that CPU, preemption off. */
+	unsigned long window;	/* jiffies / BUDGET_WINDOW */
+	u64 used;		/* ns in it, and what is owed for earlier ones */
+
+	atomic_t entered;	/* movers that entered there, wherever they leave */
+
+	struct list_head line;	/* sosplice->line of those that wait, held; the user's lock */
+	struct delayed_work tick;	/* pending: holds the user */
+};
+
+struct budget_user {
+	struct hlist_node node;			/* users_lock */
+	unsigned int ref;			/* users_lock */
+	kuid_t uid;
+	spinlock_t lock;			/* the lines. Process context, above users_lock */
+	struct budget_cpu __percpu *cpu;
+};
+
+static DEFINE_HASHTABLE(users, 6);
+static DEFINE_SPINLOCK(users_lock);	/* bottom halves off: a dying socket puts */
+
+static struct budget_user *find(kuid_t uid)
+{
+	struct budget_user *u;
+
+	hash_for_each_possible(users, u, node, __kuid_val(uid))
+		if (uid_eq(u->uid, uid))
+			return u;
+	return NULL;
+}
+
+static void tick(struct work_struct *work);
+
+static struct budget_user *user_alloc(kuid_t uid)
+{
+	struct budget_user *u = kzalloc(sizeof(*u), GFP_KERNEL_ACCOUNT);
+	int cpu;
+
+	if (!u)
+		return NULL;
+	u->uid = uid;
+	spin_lock_init(&u->lock);
+	u->cpu = alloc_percpu_gfp(struct budget_cpu, GFP_KERNEL_ACCOUNT);
+	if (!u->cpu) {
+		kfree(u);
+		return NULL;
+	}
+	for_each_possible_cpu(cpu) {
+		struct budget_cpu *c = per_cpu_ptr(u->cpu, cpu);
+
+		c->user = u;
+		INIT_LIST_HEAD(&c->line);
+		INIT_DELAYED_WORK(&c->tick, tick);
+	}
+	return u;
+}
+
+struct budget_user *socksplice_budget_get(kuid_t uid)
+{
+	struct budget_user *u, *new = NULL;
+
+	for (;;) {
+		spin_lock_bh(&users_lock);
+		u = find(uid);
+		if (!u && new) {
+			hash_add(users, &new->node, __kuid_val(uid));
+			u = new;
+			new = NULL;
+		}
+		if (u)
+			u->ref++;
+		spin_unlock_bh(&users_lock);
+		if (u)
+			break;
+		new = user_alloc(uid);
+		if (!new)
+			return NULL;
+	}
+	if (new) {
+		free_percpu(new->cpu);
+		kfree(new);
+	}
+	return u;
+}
+
+void socksplice_budget_put(struct budget_user *u)
+{
+	bool last;
+
+	spin_lock_bh(&users_lock);
+	last = !--u->ref;
+	if (last)
+		hash_del(&u->node);
+	spin_unlock_bh(&users_lock);
+	if (last) {
+		free_percpu(u->cpu);
+		kfree(u);
+	}
+}
+
+/* ns of each window. */
+static u64 share(void)
+{
+	return div_u64((u64)jiffies_to_nsecs(BUDGET_WINDOW) *
+		       READ_ONCE(socksplice_budget_percent), 100);
+}
+
+/* Takes off what the windows that have begun since have paid for. Preemption off. */
+static void pay(struct budget_cpu *c)
+{
+	const unsigned long now = jiffies / BUDGET_WINDOW, passed = now - c->window;
+
+	c->window = now;
+	if (passed >= BUDGET_DEBT_MAX)
+		c->used = 0;
+	else
+		c->used -= min(c->used, passed * share());
+}
+
+/* Whether the user's movers have to leave this CPU, which is @c's, to others. Preemption off. */
+static bool is_over(struct budget_cpu *c)
+{
+	pay(c);
+	if (c->used < share())
+		return false;
+	if (!single_task_running())
+		return true;
+	c->used = share();	/* nobody else wanted what they took */
+	return false;
+}
+
+/* The user's lock is held. On this CPU: @c's may have gone offline. */
+static void tick_later(struct budget_cpu *c)
+{
+	struct budget_user *u = c->user;
+
+	lockdep_assert_held(&u->lock);
+	if (!socksplice_mover_later(&c->tick, BUDGET_WINDOW - jiffies % BUDGET_WINDOW))
+		return;		/* it was pending */
+	/* tick() takes the lock before it puts this */
+	spin_lock_bh(&users_lock);
+	u->ref++;
+	spin_unlock_bh(&users_lock);
+}
+
+/* Queues the mover that has waited longest in @line, if the user's may work on this CPU. */
+static void serve(struct budget_cpu *line)
+{
+	struct budget_user *u = line->user;
+	struct sosplice *s = NULL;
+	struct budget_cpu *c;
+
+	spin_lock(&u->lock);
+	c = this_cpu_ptr(u->cpu);
+	if (!list_empty(&line->line) && atomic_read(&c->entered) < BUDGET_ENTERED && !is_over(c)) {
+		s = list_first_entry(&line->line, struct sosplice, line);
+		list_del_init(&s->line);
+	}
+	spin_unlock(&u->lock);
+	if (!s)
+		return;
+	smp_mb();	/* before the mover looks; pairs with socksplice_budget_waits() */
+	socksplice_mover_queue(s);
+	socksplice_sosplice_put(s);
+}
+
+static void tick(struct work_struct *work)
+{
+	struct budget_cpu *c = container_of(to_delayed_work(work), struct budget_cpu, tick);
+	struct budget_user *u = c->user;
+
+	serve(c);
+	spin_lock(&u->lock);
+	if (!list_empty(&c->line))
+		tick_later(c);
+	spin_unlock(&u->lock);
+	socksplice_budget_put(u);
+}
+
+/* One that has ended does not wait: see socksplice_budget_forget(). */
+static void stand_in_line(struct sosplice *s)
+{
+	struct budget_user *u = s->user;
+	struct budget_cpu *c;
+
+	spin_lock(&u->lock);
+	c = this_cpu_ptr(u->cpu);
+	if (!test_bit(SOSPLICE_ENDED, &s->flags) && list_empty(&s->line)) {
+		refcount_inc(&s->ref);
+		list_add_tail(&s->line, &c->line);
+		tick_later(c);
+	}
+	spin_unlock(&u->lock);
+}
+
+struct budget_cpu *socksplice_budget_enter(struct sosplice *s)
+{
+	struct budget_cpu *c = get_cpu_ptr(s->user->cpu);
+	const bool over = is_over(c);
+	const bool may = !over && atomic_add_unless(&c->entered, 1, BUDGET_ENTERED);
+
+	put_cpu_ptr(s->user->cpu);
+	if (may)
+		return c;
+	if (over)
+		socksplice_stat_inc(SOCKSPLICE_STAT_so_splice_throttled);
+	stand_in_line(s);
+	return NULL;
+}
+
+void socksplice_budget_leave(struct budget_user *u, struct budget_cpu *entered, u64 ns)
+{
+	struct budget_cpu *c = get_cpu_ptr(u->cpu);
+
+	pay(c);
+	c->used = min(c->used + ns, share() * BUDGET_DEBT_MAX);
+	put_cpu_ptr(u->cpu);
+	if (entered)
+		atomic_dec(&entered->entered);
+	if (!list_empty(&c->line))
+		serve(c);
+}
+
+void socksplice_budget_forget(struct sosplice *s)
+{
+	bool waited;
+
+	spin_lock(&s->user->lock);
+	waited = !list_empty(&s->line);
+	list_del_init(&s->line);
+	spin_unlock(&s->user->lock);
+	if (waited)
+		socksplice_sosplice_put(s);	/* the line's */
+}
+
+bool socksplice_budget_waits(const struct sosplice *s)
+{
+	smp_mb();	/* what has come before the line; pairs with serve() */
+	return !list_empty(&s->line);
+}
+
+void socksplice_budget_exit(void)
+{
+	bool none;
+
+	/* No splice holds a user, and no line is left: a tick that is pending is the last. */
+	for (;;) {
+		spin_lock_bh(&users_lock);
+		none = hash_empty(users);
+		spin_unlock_bh(&users_lock);
+		if (none)
+			return;
+		msleep(20);
+	}
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Tasks that sleep on a source, from before it was one, in TCP's own recvmsg or in ours for
+ * pairs: they would take what arrives as soon as anything wakes them.
+ */
+#include <linux/fdtable.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+#include <linux/wait.h>
+#include <asm/syscall.h>
+#include <asm/unistd.h>
+#include <net/sock.h>
+
+#include "datapath/rx.h"
+#include "pair/end.h"
+#include "sosplice/splice.h"
+
+/* Whether the first argument of the task's system call is the socket: 1, 0, or -EAGAIN
+ * if somebody is at the task just now. The descriptor may be another file's since the
+ * task came to sleep; hook_restart() could not send it here again either.
+ */
+static int calls_on(struct task_struct *task, const struct file *file)
+{
+	unsigned long args[6];
+	int same;
+
+	syscall_get_arguments(task, task_pt_regs(task), args);
+	/* Keeps task->files. Tried, as who has it may be interrupted by a wake-up that
+	 * waits for the queue's lock, which we have.
+	 */
+	if (!spin_trylock(&task->alloc_lock))
+		return -EAGAIN;
+	rcu_read_lock();
+	same = file && task->files && files_lookup_fd_raw(task->files, args[0]) == file;
+	rcu_read_unlock();
+	spin_unlock(&task->alloc_lock);
+	return same;
+}
+
+/* Whether the task, which sleeps on a TCP socket, called to read and may be sent away: 1, 0
+ * or -EAGAIN. Who waits for room sleeps in the same way, and by splice(2) in the same system
+ * call. recvmmsg(2), with messages read, would make the interruption the socket's error.
+ */
+static int is_reader(struct task_struct *task, const struct file *file)
+{
+	if (task->flags & (PF_KTHREAD | PF_IO_WORKER))
+		return 0;
+	switch (syscall_get_nr(task, task_pt_regs(task))) {
+	case __NR_read:
+	case __NR_readv:
+	case __NR_preadv2:
+	case __NR_recvfrom:
+	case __NR_recvmsg:
+		return 1;
+	case __NR_splice:
+		return calls_on(task, file);
+	default:
+		return 0;
+	}
+}
+
+bool socksplice_sleeper_expel(struct sock *sk)
+{
+	const struct socksplice_chan *c = socksplice_chan_get(sk);
+	wait_queue_head_t *wq = sk_sleep(sk);
+	wait_queue_entry_t *entry;
+	unsigned long flags;
+	bool found = false;
+	int stay = 0;		/* readers of a pair who cannot be sent away */
+
+	sock_owned_by_me(sk);
+	if (!rcu_access_pointer(sk->sk_wq) || !sk->sk_socket || !wq_has_sleeper(wq))
+		return c && c->rx_sleepers;
+	spin_lock_irqsave(&wq->lock, flags);
+	list_for_each_entry(entry, &wq->head, entry) {
+		struct task_struct *task = entry->private;
+		int reads;
+
+		if (entry->func != woken_wake_function && !socksplice_rx_is_sleeper(entry))
+			continue;
+		reads = is_reader(task, sk->sk_socket->file);
+		if (!reads) {
+			stay += socksplice_rx_is_sleeper(entry);
+			continue;
+		}
+		found = true;
+		if (reads < 0)
+			continue;
+		/* As for task_work with TWA_SIGNAL: it leaves its system call and
+		 * enters it again.
+		 */
+		set_tsk_thread_flag(task, TIF_NOTIFY_SIGNAL);
+		wake_up_process(task);
+	}
+	spin_unlock_irqrestore(&wq->lock, flags);
+	/* Of a pair's readers also who spins, or was woken: he will look once more. */
+	return found || (c && c->rx_sleepers > stay);
+}

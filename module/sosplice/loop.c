@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Splices over local connections can send bytes round for ever: A's peer is spliced
+ * into B, and B's peer into A. Such a loop is found when a splice is about to move its
+ * first bytes, by following sink, peer of the sink, splice of that peer, and so on. A chain
+ * that comes to more than LOOP_HOPS_MAX splices, counted both ways, is taken for one: so its
+ * length does not depend on which of its splices moved first.
+ *
+ * The two ends of a connection are known by their initial sequence numbers, which
+ * mirror each other whatever namespaces and address translation lie between. A loop
+ * can carry bytes only once each of its splices has moved some, and the last one to
+ * do so finds all others on the table. Who hides a loop by rewriting sequence numbers
+ * (TCP_REPAIR, which takes privilege) is still bound by budget.c.
+ *
+ * The table is everybody's, under one lock. Peers choose one of the two numbers that it is
+ * sorted by, so its hash takes both, and a secret; a walk gives up, and says that there is
+ * a loop, after as many splices as honest ones do not come to.
+ */
+#include <linux/hashtable.h>
+#include <linux/jhash.h>
+#include <linux/random.h>
+#include <linux/spinlock.h>
+#include <net/tcp.h>
+
+#include "sosplice/splice.h"
+
+#define LOOP_HOPS_MAX	128	/* splices; a longer chain is taken for a loop */
+#define LOOP_VISITS_MAX	4096	/* splices looked at; more, too */
+
+/* Splices by hash_of() of src_id, and of dst_id; loop_lock. */
+static DEFINE_HASHTABLE(sources, 12);
+static DEFINE_HASHTABLE(sinks, 12);
+static u32 seed;			/* constant after init */
+static DEFINE_SPINLOCK(loop_lock);
+
+/* What an established connection counts from: its own initial sequence number is
+ * exact up to the SYN, which only the active opener counts as acknowledged.
+ */
+void socksplice_loop_ident(const struct sock *sk, struct loop_ident *id)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	sock_owned_by_me(sk);
+	id->irs = tp->rcv_nxt - (u32)tp->bytes_received - 1;
+	id->iss = tp->snd_una - (u32)tp->bytes_acked;
+}
+
+static bool is_iss(const struct loop_ident *id, u32 seq)
+{
+	return seq == id->iss || seq == id->iss - 1;
+}
+
+static u32 hash_of(u32 irs, u32 iss)
+{
+	return jhash_2words(irs, iss, seed);
+}
+
+/* Whether they are the two ends of one connection. */
+static bool mirror(const struct loop_ident *a, const struct loop_ident *b)
+{
+	return is_iss(a, b->irs) && is_iss(b, a->irs);
+}
+
+/* The splice that is @ahead of @s in the chain, its source the peer of @s's sink; or the one
+ * behind it, the other way round; or NULL. Takes what it looks at from *@visits; 0 left: it
+ * may have missed it.
+ */
+static struct sosplice *neighbour(const struct sosplice *s, bool ahead, unsigned int *visits)
+{
+	const struct loop_ident *id = ahead ? &s->dst_id : &s->src_id;
+	struct sosplice *n;
+	u32 i;
+
+	lockdep_assert_held(&loop_lock);
+	for (i = 0; i < 4; i++) {
+		const u32 hash = hash_of(id->iss - i / 2, id->irs + i % 2);
+
+		if (ahead) {
+			hash_for_each_possible(sources, n, loop_source, hash) {
+				if (mirror(id, &n->src_id))
+					return n;
+				if (!--*visits)
+					return NULL;
+			}
+		} else {
+			hash_for_each_possible(sinks, n, loop_sink, hash) {
+				if (mirror(id, &n->dst_id))
+					return n;
+				if (!--*visits)
+					return NULL;
+			}
+		}
+	}
+	return NULL;
+}
+
+/* Counts the splices on one side of @s in *@hops. True if the chain comes back to @s, or is
+ * too long to tell.
+ */
+static bool walk(const struct sosplice *s, bool ahead, unsigned int *hops, unsigned int *visits)
+{
+	const struct sosplice *n = s;
+
+	while (*hops <= LOOP_HOPS_MAX) {
+		n = neighbour(n, ahead, visits);
+		if (!n)
+			return !*visits;
+		if (n == s)
+			return true;
+		++*hops;
+	}
+	return true;
+}
+
+bool socksplice_loop_closes(struct sosplice *s)
+{
+	unsigned int hops = 1, visits = LOOP_VISITS_MAX;
+	bool loop;
+
+	spin_lock(&loop_lock);
+	hash_add(sources, &s->loop_source, hash_of(s->src_id.irs, s->src_id.iss));
+	hash_add(sinks, &s->loop_sink, hash_of(s->dst_id.irs, s->dst_id.iss));
+	loop = walk(s, true, &hops, &visits) || walk(s, false, &hops, &visits);
+	spin_unlock(&loop_lock);
+	return loop;
+}
+
+void socksplice_loop_forget(struct sosplice *s)
+{
+	spin_lock(&loop_lock);
+	hash_del(&s->loop_source);
+	hash_del(&s->loop_sink);
+	spin_unlock(&loop_lock);
+}
+
+void socksplice_loop_init(void)
+{
+	seed = get_random_u32();
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The doors: sockopt_bsd.c, and the private socket option SOL_IP, SOCKSPLICE_SO_SPLICE. TCP sockets of
+ * both families pass there what the kernel does not know; the socket is not locked,
+ * and netfilter's core holds the module meanwhile.
+ */
+#include <linux/compat.h>
+#include <linux/math64.h>
+#include <linux/module.h>
+#include <linux/netfilter.h>
+#include <linux/uaccess.h>
+#include <net/sock.h>
+
+#include "sosplice/sockopt.h"
+#include "sosplice/sockopt_bsd.h"
+#include "sosplice/splice.h"
+#include "uapi/so_splice.h"
+
+/* As OpenBSD takes it: nothing, an int, or the whole struct. 32-bit callers, whose
+ * struct is another one, may give an int.
+ */
+int socksplice_sopt_set(struct sock *sk, sockptr_t arg, unsigned int len)
+{
+	struct socksplice_so_splice opt = { .sp_fd = -1 };
+
+	if (len >= sizeof(opt) && !in_compat_syscall()) {
+		if (copy_from_sockptr(&opt, arg, sizeof(opt)))
+			return -EFAULT;
+	} else if (len == sizeof(opt.sp_fd)) {
+		if (copy_from_sockptr(&opt.sp_fd, arg, sizeof(opt.sp_fd)))
+			return -EFAULT;
+	} else if (len) {
+		return -EINVAL;
+	}
+	if (opt.sp_idle_sec < 0 || opt.sp_idle_usec < 0 || opt.sp_idle_usec >= USEC_PER_SEC)
+		return -EINVAL;
+	/* A century is for ever enough. */
+	opt.sp_idle_sec = min_t(s64, opt.sp_idle_sec, 100LL * 366 * 24 * 60 * 60);
+	return socksplice_sosplice_set(sk, opt.sp_fd, opt.sp_max,
+				       opt.sp_idle_sec * USEC_PER_SEC + opt.sp_idle_usec);
+}
+
+int socksplice_sopt_get(const struct sock *sk, sockptr_t val, int *len)
+{
+	s64 moved;
+
+	if (!socksplice_sosplice_is_tcp(sk))
+		return -EPROTONOSUPPORT;
+	if (*len < (int)sizeof(moved))
+		return -EINVAL;
+	moved = socksplice_sosplice_moved(sk);
+	*len = sizeof(moved);
+	return copy_to_sockptr(val, &moved, sizeof(moved)) ? -EFAULT : 0;
+}
+
+static int door_set(struct sock *sk, int optval, sockptr_t arg, unsigned int len)
+{
+	return socksplice_sopt_set(sk, arg, len);
+}
+
+static int door_get(struct sock *sk, int optval, void __user *user, int *len)
+{
+	return socksplice_sopt_get(sk, USER_SOCKPTR(user), len);
+}
+
+static struct nf_sockopt_ops door = {
+	.pf		= PF_INET,
+	.set_optmin	= SOCKSPLICE_SO_SPLICE,
+	.set_optmax	= SOCKSPLICE_SO_SPLICE + 1,
+	.set		= door_set,
+	.get_optmin	= SOCKSPLICE_SO_SPLICE,
+	.get_optmax	= SOCKSPLICE_SO_SPLICE + 1,
+	.get		= door_get,
+	.owner		= THIS_MODULE,
+};
+
+void socksplice_sopt_enable(bool on)
+{
+	WRITE_ONCE(socksplice_sosplice_enabled, on);
+	socksplice_literal_update();
+}
+
+static int enable_param_set(const char *val, const struct kernel_param *kp)
+{
+	bool on;
+	int err = kstrtobool(val, &on);
+
+	if (!err)
+		socksplice_sopt_enable(on);
+	return err;
+}
+
+static const struct kernel_param_ops enable_param_ops = {
+	.set = enable_param_set,
+	.get = param_get_bool,
+};
+
+module_param_cb(so_splice, &enable_param_ops, &socksplice_sosplice_enabled, 0644);
+__MODULE_PARM_TYPE(so_splice, "bool");
+MODULE_PARM_DESC(so_splice, "Accept new splices (SO_SPLICE) (default: no)");
+
+int socksplice_sopt_init(void)
+{
+	int err = nf_register_sockopt(&door);
+
+	if (!err)
+		socksplice_literal_init();
+	return err;
+}
+
+void socksplice_sopt_exit(void)
+{
+	socksplice_literal_exit();
+	nf_unregister_sockopt(&door);
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Similar to hook.c. A call that was redirected holds a module reference, or finds the module
+ * going and returns at once: socksplice_inflight_drain() waits for that.
+ */
+#include <linux/ftrace.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/sockptr.h>
+#include <net/sock.h>
+
+#include "sosplice/sockopt.h"
+#include "sosplice/sockopt_bsd.h"
+#include "sosplice/splice.h"
+
+static DEFINE_MUTEX(literal_lock);	/* the three below */
+static bool literal_ready;		/* between init and exit */
+static bool literal_on = true;		/* the administrator wants it; read without */
+static int literal_status = LITERAL_UNUSED;	/* read without */
+
+int socksplice_literal_status(void)
+{
+	return READ_ONCE(literal_status);
+}
+
+#if defined(CONFIG_DYNAMIC_FTRACE) && defined(CONFIG_HAVE_DYNAMIC_FTRACE_WITH_ARGS)
+
+/* In the place of sock_setsockopt(), for our option only. May sleep, in a page fault for as
+ * long as the caller likes: that refuses an rmmod, and does not hold one up.
+ */
+static int literal_setsockopt(struct socket *sock, int level, int optname,
+			      sockptr_t optval, unsigned int optlen)
+{
+	int ret = -ENOPROTOOPT;
+
+	if (try_module_get(THIS_MODULE)) {
+		ret = socksplice_sopt_set(sock->sk, optval, optlen);
+		module_put(THIS_MODULE);
+	}
+	return ret;
+}
+
+/* In the place of sk_getsockopt(); the same. */
+static int literal_getsockopt(struct sock *sk, int level, int optname,
+			      sockptr_t optval, sockptr_t optlen)
+{
+	int len, ret = -ENOPROTOOPT;
+
+	if (try_module_get(THIS_MODULE)) {
+		ret = -EFAULT;
+		if (!copy_from_sockptr(&len, optlen, sizeof(len)))
+			ret = socksplice_sopt_get(sk, optval, &len);
+		if (!ret && copy_to_sockptr(optlen, &len, sizeof(len)))
+			ret = -EFAULT;
+		module_put(THIS_MODULE);
+	}
+	return ret;
+}
+
+/* Both kernel functions have the level and the option as these arguments. */
+static void notrace redirect(struct ftrace_regs *fregs, void *function)
+{
+	if ((int)ftrace_regs_get_argument(fregs, 1) == SOL_SOCKET &&
+	    (int)ftrace_regs_get_argument(fregs, 2) == LITERAL_SO_SPLICE)
+		ftrace_regs_set_instruction_pointer(fregs, (unsigned long)function);
+}
+
+static void notrace set_callback(unsigned long ip, unsigned long parent_ip,
+				 struct ftrace_ops *ops, struct ftrace_regs *fregs)
+{
+	redirect(fregs, literal_setsockopt);
+}
+
+static void notrace get_callback(unsigned long ip, unsigned long parent_ip,
+				 struct ftrace_ops *ops, struct ftrace_regs *fregs)
+{
+	redirect(fregs, literal_getsockopt);
+}
+
+static struct literal_hook {
+	char *function;
+	bool filtered;		/* literal_lock */
+	struct ftrace_ops ops;
+} hooks[] = {
+	{
+		.function = "sock_setsockopt",
+		.ops = {
+			.func = set_callback,
+			.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT,
+		},
+	},
+	{
+		.function = "sk_getsockopt",
+		.ops = {
+			.func = get_callback,
+			.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT,
+		},
+	},
+};
+
+static int hook_add(struct literal_hook *h)
+{
+	int err = 0;
+
+	/* Once: ftrace_free_filter() leaves pointers behind that set_filter would
+	 * follow.
+	 */
+	if (!h->filtered)
+		err = ftrace_set_filter(&h->ops, h->function, strlen(h->function), 0);
+	h->filtered = !err;
+	return err ? : register_ftrace_function(&h->ops);
+}
+
+static int hooks_add(void)
+{
+	int err = hook_add(&hooks[0]);
+
+	if (err)
+		return err;
+	err = hook_add(&hooks[1]);
+	if (err)
+		unregister_ftrace_function(&hooks[0].ops);
+	return err;
+}
+
+static void hooks_remove(void)
+{
+	unregister_ftrace_function(&hooks[1].ops);
+	unregister_ftrace_function(&hooks[0].ops);
+}
+
+/* For good. */
+static void hooks_free(void)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(hooks); i++)
+		if (hooks[i].filtered)
+			ftrace_free_filter(&hooks[i].ops);
+}
+
+#else
+
+static int hooks_add(void)
+{
+	return -EOPNOTSUPP;
+}
+
+static void hooks_remove(void)
+{
+}
+
+static void hooks_free(void)
+{
+}
+
+#endif
+
+void socksplice_literal_update(void)
+{
+	int status;
+
+	mutex_lock(&literal_lock);
+	status = literal_status;
+	if (literal_ready && literal_on && status && READ_ONCE(socksplice_sosplice_enabled)) {
+		status = hooks_add();
+		if (status)
+			pr_warn("setsockopt(SOL_SOCKET, SO_SPLICE) cannot be had (error %d): use the module's own level, as <socksplice.h> does\n",
+				status);
+	} else if (!(literal_ready && literal_on)) {
+		if (!status)
+			hooks_remove();
+		status = LITERAL_UNUSED;
+	}
+	WRITE_ONCE(literal_status, status);
+	mutex_unlock(&literal_lock);
+}
+
+static void set_ready(bool ready)
+{
+	mutex_lock(&literal_lock);
+	literal_ready = ready;
+	mutex_unlock(&literal_lock);
+	socksplice_literal_update();
+}
+
+void socksplice_literal_init(void)
+{
+	set_ready(true);
+}
+
+void socksplice_literal_exit(void)
+{
+	set_ready(false);
+	hooks_free();
+}
+
+static int literal_param_set(const char *val, const struct kernel_param *kp)
+{
+	int err;
+
+	mutex_lock(&literal_lock);
+	err = param_set_bool(val, kp);
+	mutex_unlock(&literal_lock);
+	socksplice_literal_update();
+	return err;
+}
+
+static const struct kernel_param_ops literal_param_ops = {
+	.set = literal_param_set,
+	.get = param_get_bool,
+};
+
+module_param_cb(so_splice_literal, &literal_param_ops, &literal_on, 0644);
+__MODULE_PARM_TYPE(so_splice_literal, "bool");
+MODULE_PARM_DESC(so_splice_literal, "Serve setsockopt(SOL_SOCKET, SO_SPLICE), too, once so_splice is switched on (default: yes)");

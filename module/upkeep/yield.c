@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/etherdevice.h>
+#include <linux/filter.h>
+#include <linux/if_packet.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/netdevice.h>
+#include <linux/skbuff.h>
+#include <linux/tcp.h>
+#include <linux/workqueue.h>
+#include <net/ip.h>
+#include <net/ipv6.h>
+#include <net/net_namespace.h>
+#include <net/sock.h>
+
+#include "compat/ptype.h"
+#include "core/throttle.h"
+#include "datapath/unpair.h"
+#include "pair/end.h"
+#include "upkeep/yield.h"
+
+#define TAP_INTERVAL	HZ
+
+/* At most this many packet sockets of a namespace have their filters asked, because that also
+ * happens during a handshake.
+ */
+#define TAP_SOCKETS	64
+
+/* Most instructions that those filters may have together. */
+#define TAP_INSNS	4096
+
+/* Most devices, and most entries of their lists, that one search goes through. */
+#define TAP_BUDGET	4096
+
+static void tap_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(tap, tap_work);
+
+/* tap_work() only. */
+static struct pairs_batch batch;
+static bool any;		/* this pass has met a pair that yields */
+
+/* A packet of the connection without data, as a packet socket would see it behind its Ethernet
+ * header, sent by the end @id or to it. NULL if there is no memory.
+ */
+static struct sk_buff *make_packet(struct net *net, const struct ident *id, bool sent)
+{
+	const struct in6_addr *from = sent ? &id->saddr : &id->daddr;
+	const struct in6_addr *to = sent ? &id->daddr : &id->saddr;
+	const bool v4 = ipv6_addr_v4mapped(from) && ipv6_addr_v4mapped(to);
+	struct sk_buff *skb = alloc_skb(ETH_HLEN + sizeof(struct ipv6hdr) +
+					sizeof(struct tcphdr), GFP_ATOMIC | __GFP_NOWARN);
+	struct tcphdr *th;
+
+	if (!skb)
+		return NULL;
+	skb->protocol = htons(v4 ? ETH_P_IP : ETH_P_IPV6);
+	skb->dev = net->loopback_dev;
+	skb->pkt_type = sent ? PACKET_OUTGOING : PACKET_HOST;
+	skb_reset_mac_header(skb);
+	((struct ethhdr *)skb_put_zero(skb, ETH_HLEN))->h_proto = skb->protocol;
+
+	skb_set_network_header(skb, ETH_HLEN);
+	if (v4) {
+		struct iphdr *ip = skb_put_zero(skb, sizeof(*ip));
+
+		ip->version = 4;
+		ip->ihl = sizeof(*ip) / 4;
+		ip->tot_len = htons(sizeof(*ip) + sizeof(*th));
+		ip->frag_off = htons(IP_DF);
+		ip->ttl = IPDEFTTL;
+		ip->protocol = IPPROTO_TCP;
+		ip->saddr = from->s6_addr32[3];
+		ip->daddr = to->s6_addr32[3];
+	} else {
+		struct ipv6hdr *ip = skb_put_zero(skb, sizeof(*ip));
+
+		ip->version = 6;
+		ip->payload_len = htons(sizeof(*th));
+		ip->nexthdr = IPPROTO_TCP;
+		ip->hop_limit = IPDEFTTL;
+		ip->saddr = *from;
+		ip->daddr = *to;
+	}
+	skb_set_transport_header(skb, skb->len);
+	th = skb_put_zero(skb, sizeof(*th));
+	th->source = htons(sent ? id->sport : id->dport);
+	th->dest = htons(sent ? id->dport : id->sport);
+	th->doff = sizeof(*th) / 4;
+	th->ack = 1;
+	th->psh = 1;
+	th->window = htons(U16_MAX);
+	return skb;
+}
+
+/* Under RCU. Follows run_filter() of net/packet/af_packet.c. */
+static bool filter_passes(const struct sock *sk, struct sk_buff *skb)
+{
+	const struct sk_filter *filter = rcu_dereference(sk->sk_filter);
+	const bool cooked = sk->sk_type == SOCK_DGRAM;
+	bool passes;
+
+	if (!filter || !bpf_prog_was_classic(filter->prog))
+		return true;
+	if (cooked)
+		skb_pull(skb, ETH_HLEN);
+	passes = bpf_prog_run_clear_cb(filter->prog, skb);
+	if (cooked)
+		skb_push(skb, ETH_HLEN);
+	return passes;
+}
+
+/* Under RCU. Instructions that filter_passes() runs at most. */
+static unsigned int filter_length(const struct sock *sk)
+{
+	const struct sk_filter *filter = rcu_dereference(sk->sk_filter);
+
+	return filter && bpf_prog_was_classic(filter->prog) ? filter->prog->len : 0;
+}
+
+/* A fanout group registers one entry for all its sockets. */
+static bool list_has(const struct list_head *list, const struct net *net,
+		     const struct sock *sk, int *budget)
+{
+	const struct packet_type *pt;
+
+	if (--*budget < 0)
+		return true;
+	list_for_each_entry_rcu(pt, list, list)
+		if (--*budget < 0 || pt->af_packet_priv == sk ||
+		    (pt->id_match && pt->af_packet_net == net))
+			return true;
+	return false;
+}
+
+/* Under RCU: whether @sk receives every protocol now. Also true if the search is too long. */
+static bool gets_all(struct net *net, const struct sock *sk, int *budget)
+{
+	const struct net_device *dev;
+
+	if (list_has(compat_ptype_all(net), net, sk, budget))
+		return true;
+	for_each_netdev_rcu(net, dev)
+		if (list_has(&dev->ptype_all, net, sk, budget))
+			return true;
+	return false;
+}
+
+bool socksplice_tap_sees(struct net *net, const struct ident *id)
+{
+	struct sk_buff *sent, *received;
+	int budget = TAP_BUDGET;
+	unsigned int n = 0, insns = 0;
+	struct sock *sk;
+	bool sees;
+
+	if (hlist_empty(&net->packet.sklist))
+		return false;
+	sent = make_packet(net, id, true);
+	received = make_packet(net, id, false);
+	sees = !sent || !received;
+	rcu_read_lock();
+	/* The filter first: most sockets pass no TCP, and a namespace may have many devices. */
+	sk_for_each_rcu(sk, &net->packet.sklist) {
+		insns += filter_length(sk);
+		if (++n > TAP_SOCKETS || insns > TAP_INSNS)
+			sees = true;
+		if (sees)
+			break;
+		sees = (filter_passes(sk, sent) || filter_passes(sk, received)) &&
+		       gets_all(net, sk, &budget);
+	}
+	rcu_read_unlock();
+	consume_skb(sent);
+	consume_skb(received);
+	return sees;
+}
+
+/* A live socket keeps its namespace alive. A socket that is gone sends no packets. */
+static bool end_is_seen(const struct socksplice_chan *c)
+{
+	struct sock *sk;
+	bool seen;
+
+	rcu_read_lock();
+	sk = rcu_dereference(c->sk);
+	seen = sk && socksplice_tap_sees(sock_net(sk), &c->ident);
+	rcu_read_unlock();
+	return seen;
+}
+
+static bool yields(struct socksplice_chan *a, struct socksplice_chan *b)
+{
+	const bool wanted = (test_bit(CHAN_YIELDS, &a->flags) ||
+			     test_bit(CHAN_YIELDS, &b->flags)) &&
+			    !test_bit(CHAN_DROPPED, &a->flags);
+
+	any |= wanted;
+	return wanted;
+}
+
+/* Only what two looks in a row saw counts: tcpdump's socket receives everything until
+ * its filter is set.
+ */
+static void yield_if_seen(struct socksplice_chan *a, struct socksplice_chan *b)
+{
+	const bool seen = end_is_seen(a) || end_is_seen(b);
+
+	if (seen && a->tapped)
+		socksplice_drop_chan(a, "captured");
+	a->tapped = seen;
+}
+
+static void tap_work(struct work_struct *work)
+{
+	const u64 began = ktime_get_ns();
+
+	any = false;
+	socksplice_pairs_each(&batch, yields, yield_if_seen);
+	/* The next new pair that yields starts the work again. */
+	if (any)
+		schedule_delayed_work(&tap, socksplice_rest(began, TAP_INTERVAL));
+}
+
+void socksplice_tap_start(void)
+{
+	schedule_delayed_work(&tap, TAP_INTERVAL);
+}
+
+void socksplice_tap_exit(void)
+{
+	cancel_delayed_work_sync(&tap);
+}
