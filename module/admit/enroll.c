@@ -2,7 +2,6 @@
 /*
  * Who may be paired. In any doubt the answer is no, and the connection is TCP.
  */
-#include <linux/log2.h>
 #include <linux/net.h>
 #include <net/net_namespace.h>
 #include <net/tcp.h>
@@ -15,20 +14,16 @@
 #include "core/caller.h"
 #include "core/hook.h"
 #include "core/ident.h"
+#include "core/inflight.h"
+#include "core/params.h"
 #include "core/stats.h"
-#include "datapath/proto.h"
+#include "pair/clone.h"
 #include "pair/end.h"
 #include "pair/memory.h"
 #include "pair/verdict.h"
 #include "upkeep/probe.h"
 #include "upkeep/reclaim.h"
 #include "upkeep/yield.h"
-
-bool socksplice_pairing = true;
-bool socksplice_shadow;
-bool socksplice_loaded;
-unsigned int socksplice_ring_size = SOCKSPLICE_RING_SIZE_DEFAULT;
-unsigned int socksplice_ring_max = SOCKSPLICE_RING_MAX_DEFAULT;
 
 /* sock_def_readable(), which is not exported: what an ordinary TCP socket has.
  * A socket with another one belongs to a consumer in the kernel.
@@ -79,7 +74,7 @@ static enum socksplice_stat why_not(const struct sock *sk, bool active)
 		return SOCKSPLICE_STAT_declined_ulp;
 	if (READ_ONCE(sk->sk_user_data))
 		return SOCKSPLICE_STAT_declined_psock;
-	if (!socksplice_proto_known(READ_ONCE(sk->sk_prot)))
+	if (!socksplice_clone_knows(READ_ONCE(sk->sk_prot)))
 		return SOCKSPLICE_STAT_declined_proto;
 	if (is_kernels_own(sk, active) || sk->sk_data_ready != plain_data_ready)
 		return SOCKSPLICE_STAT_declined_kernel;
@@ -106,12 +101,6 @@ static enum socksplice_stat kernel_reads(const struct sock *sk, const struct ide
 	if (yields && socksplice_tap_sees(sock_net(sk), id))
 		return SOCKSPLICE_STAT_declined_captured;
 	return SOCKSPLICE_STAT_MAX;
-}
-
-bool socksplice_ring_size_valid(u32 size)
-{
-	return is_power_of_2(size) && size <= SOCKSPLICE_RING_SIZE_MAX &&
-	       size >= max(SOCKSPLICE_RING_SIZE_MIN, (u32)PAGE_SIZE);
 }
 
 static bool opts_valid(const struct socksplice_pair_opts *o)
@@ -208,7 +197,7 @@ int socksplice_enroll(struct sock *sk, bool active,
 		set_bit(CHAN_RX_KNOWN, &c->flags);
 	socksplice_stat_inc(SOCKSPLICE_STAT_enrolled);
 	if (!socksplice_match(c)) {
-		socksplice_proto_settle(sk);	/* one that is not parked either */
+		socksplice_chan_settle(sk);	/* one that is not parked either */
 		return 0;
 	}
 	start_upkeep(c);

@@ -6,15 +6,6 @@
 
 #include "uapi/socksplice.h"
 
-/* Switches; written by module parameters and netlink, read with READ_ONCE. */
-extern bool socksplice_pairing;
-extern bool socksplice_shadow;
-/* Set once the module can no longer fail to load: from then on sockets may refer to it. */
-extern bool socksplice_loaded;
-extern unsigned int socksplice_ring_size;
-extern unsigned int socksplice_ring_max;	/* what it may grow to; 0: it does not */
-bool socksplice_ring_size_valid(u32 size);
-
 /**
  * socksplice_enroll - one end of a connection wants to be paired
  * @sk: a socket that is becoming ESTABLISHED, at that very moment. The caller

@@ -11,6 +11,7 @@
 #include "core/ident.h"
 #include "core/stats.h"
 #include "pair/end.h"
+#include "pair/pairs.h"
 #include "pair/verdict.h"
 
 #define IDENT_BITS	12

@@ -14,6 +14,7 @@
 #define KEEPER_DELAY	(HZ / 2)
 
 DEFINE_PER_CPU(long, socksplice_inflight);
+bool socksplice_loaded;
 
 static DEFINE_SPINLOCK(keeper_lock);	/* the three below */
 static unsigned long attached;		/* sockets with functions of ours */

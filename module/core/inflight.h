@@ -30,6 +30,9 @@
 
 DECLARE_PER_CPU(long, socksplice_inflight);
 
+/* Set once the module can no longer fail to load: from then on sockets may refer to it. */
+extern bool socksplice_loaded;
+
 static inline void socksplice_enter(void)
 {
 	this_cpu_inc(socksplice_inflight);

@@ -1,73 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The clones of tcp_prot and tcpv6_prot that enrolled sockets carry: what the
- * kernel's own do, with a look at the ring.
+ * The functions of the struct proto that enrolled sockets have: what the kernel's own do,
+ * and the ring besides.
  *
  * The kernel's functions are taken from tcp_prot, because most of them are not
- * exported; tcpv6_prot has the same ones (socksplice_proto_init() makes sure).
+ * exported; tcpv6_prot has the same ones (socksplice_clone_init() makes sure).
  */
 #include <asm/ioctls.h>
-#include <linux/module.h>
 #include <linux/sched/signal.h>
 #include <linux/sockios.h>
 #include <net/tcp.h>
-#include <net/transp_v6.h>
 
 #include "core/inflight.h"
+#include "core/slot.h"
 #include "datapath/proto.h"
 #include "datapath/rx.h"
 #include "datapath/tx.h"
 #include "datapath/tx_wait.h"
 #include "datapath/unpair.h"
+#include "pair/clone.h"
 #include "pair/end.h"
 #include "pair/look.h"
-
-static struct proto clone_v4, clone_v6;
-
-void socksplice_proto_taken_over(void)
-{
-	__module_get(THIS_MODULE);
-	pr_warn_once("a socket of ours was taken over by something in the kernel: the module cannot be unloaded any more\n");
-}
-
-void socksplice_proto_restore(struct sock *sk)
-{
-	/* Not what somebody else has put there since. He has kept ours, and may call it or
-	 * put it back at any time (OpenVPN's ovpn does).
-	 */
-	if (sk->sk_prot == &clone_v6)
-		WRITE_ONCE(sk->sk_prot, &tcpv6_prot);
-	else if (sk->sk_prot == &clone_v4)
-		WRITE_ONCE(sk->sk_prot, &tcp_prot);
-	else if (!socksplice_proto_known(sk->sk_prot))
-		socksplice_proto_taken_over();
-}
-
-struct proto *socksplice_proto_clone(const struct sock *sk)
-{
-	return sk->sk_prot == &tcpv6_prot ? &clone_v6 : &clone_v4;
-}
-
-struct proto *socksplice_proto_paired(bool v6)
-{
-	return v6 ? &clone_v6 : &clone_v4;
-}
-
-bool socksplice_proto_known(const struct proto *prot)
-{
-	return prot == &tcp_prot || prot == &tcpv6_prot;
-}
-
-void socksplice_proto_settle(struct sock *sk)
-{
-	struct socksplice_chan *c = socksplice_chan_get(sk);
-
-	if (!c || test_bit(CHAN_PARKED, &c->flags))
-		return;
-	smp_rmb();	/* pairs with unpark_locked(): linked first */
-	if (!socksplice_chan_peer(c))
-		socksplice_chan_detach(sk);
-}
+#include "pair/wake.h"
 
 /* Bytes that nobody read are lost with the socket, and TCP says so with a reset
  * (RFC 2525, 2.17). Those in the ring TCP does not know of: we make it send one
@@ -85,7 +39,7 @@ static void proto_close(struct sock *sk, long timeout)
 		set_bit(CHAN_RX_CLOSED, &c->flags);
 		/* RX_CLOSED before the look: pairs with tx_append(). */
 		smp_mb__after_atomic();
-		unread = socksplice_rx_ring_unread(sk, c);
+		unread = socksplice_look_ring_unread(sk, c);
 	}
 	release_sock(sk);
 	if (unread)
@@ -132,7 +86,7 @@ static int proto_ioctl(struct sock *sk, int cmd, int *karg)
 			if (cmd == SIOCATMARK)
 				*karg = *karg && (l.tcp || !l.ring);
 			else	/* TCP's part again, as of the same moment */
-				*karg = socksplice_rx_inq(sk, c);
+				*karg = socksplice_look_inq(sk, c);
 		}
 		release_sock(sk);
 	}
@@ -207,7 +161,7 @@ static int proto_unpair(struct sock *sk)
 		socksplice_drop_chan(c, "setsockopt");
 		/* Readers that sleep in our recvmsg go on in TCP's. */
 		if (!err)
-			socksplice_tx_wake_sleepers(sk);
+			socksplice_wake_sleepers(sk);
 	}
 	socksplice_chan_put(c, peer);
 	return err;
@@ -328,8 +282,8 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 	if (!err) {
 		lock_sock(sk);
 		if (rx_chan(sk) == c) {
-			zc.recv_skip_hint = socksplice_rx_inq(sk, c);
-			zc.inq = socksplice_rx_inq_hint(sk, c);
+			zc.recv_skip_hint = socksplice_look_inq(sk, c);
+			zc.inq = socksplice_look_inq_hint(sk, c);
 		} else {
 			err = 1;	/* un-paired: another connection's, perhaps */
 		}
@@ -368,9 +322,8 @@ static int proto_getsockopt(struct sock *sk, int level, int optname,
 	return ret;
 }
 
-static void make_clone(struct proto *clone, const struct proto *base)
+static void fill(struct proto *clone)
 {
-	*clone = *base;
 	clone->sendmsg = socksplice_tx_sendmsg;
 	clone->recvmsg = socksplice_rx_recvmsg;
 	clone->close = proto_close;
@@ -385,19 +338,7 @@ static void make_clone(struct proto *clone, const struct proto *base)
 #endif
 }
 
-int socksplice_proto_init(void)
+int __init socksplice_proto_init(void)
 {
-	if (tcp_prot.sendmsg != tcpv6_prot.sendmsg ||
-	    tcp_prot.recvmsg != tcpv6_prot.recvmsg ||
-	    tcp_prot.close != tcpv6_prot.close ||
-	    tcp_prot.disconnect != tcpv6_prot.disconnect ||
-	    tcp_prot.ioctl != tcpv6_prot.ioctl ||
-	    tcp_prot.setsockopt != tcpv6_prot.setsockopt ||
-	    tcp_prot.getsockopt != tcpv6_prot.getsockopt) {
-		pr_err("tcp_prot and tcpv6_prot differ on this kernel: not supported\n");
-		return -EOPNOTSUPP;
-	}
-	make_clone(&clone_v4, &tcp_prot);
-	make_clone(&clone_v6, &tcpv6_prot);
-	return 0;
+	return socksplice_clone_init(fill);
 }

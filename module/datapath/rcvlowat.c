@@ -5,9 +5,9 @@
 
 #include "core/throttle.h"
 #include "datapath/rcvlowat.h"
-#include "datapath/rx.h"
-#include "datapath/tx.h"
 #include "pair/end.h"
+#include "pair/look.h"
+#include "pair/wake.h"
 
 #define KICK_INTERVAL	2UL	/* jiffies */
 
@@ -33,35 +33,6 @@ static bool is_at_stake(const struct socksplice_chan *c, const struct socksplice
 	mark = psk && READ_ONCE(psk->sk_rcvlowat) > 1;
 	rcu_read_unlock();
 	return mark;
-}
-
-u32 socksplice_kick_received(const struct sock *sk, bool *told)
-{
-	const u32 seq = READ_ONCE(tcp_sk(sk)->rcv_nxt);
-	int mark;
-
-	/* Between two arrivals the unread bytes only become fewer, and TCP looks again when
-	 * the mark is lowered. So if the test below holds now, it held when the last byte
-	 * arrived, or TCP has told the reader since.
-	 */
-	smp_rmb();
-	mark = READ_ONCE(sk->sk_rcvlowat);
-	*told = mark <= 1 || (int)(seq - READ_ONCE(tcp_sk(sk)->copied_seq)) >= mark ||
-		sock_flag(sk, SOCK_DONE);
-	return seq;
-}
-
-/* The same for the socket of the end @peer; false if that is gone. */
-static bool look_at_tcp(const struct socksplice_chan *peer, u32 *seq, bool *told)
-{
-	const struct sock *psk;
-
-	rcu_read_lock();
-	psk = rcu_dereference(peer->sk);
-	if (psk)
-		*seq = socksplice_kick_received(psk, told);
-	rcu_read_unlock();
-	return psk;
 }
 
 /* True if bytes that @c has sent by TCP may not have reached the reader's TCP yet. */
@@ -108,13 +79,13 @@ static void kick_work(struct work_struct *work)
 		clear_bit(CHAN_KICKED, &c->flags);
 		smp_mb__after_atomic();
 		again = in_flight(c) && is_at_stake(c, peer);
-		look_at_tcp(peer, &seq, &told);
+		socksplice_look_at_tcp(peer, &seq, &told);
 		others = again && test_and_set_bit(CHAN_KICKED, &c->flags);
 		/* Also for what arrived between this look and that of the task that set the bit. */
 		if (others)
-			look_at_tcp(peer, &seq, &told);
+			socksplice_look_at_tcp(peer, &seq, &told);
 		if (seq != known && !told)
-			socksplice_tx_wake_reader(peer);
+			socksplice_wake_reader(peer);
 		if (again && !others) {
 			WRITE_ONCE(c->kick_known, seq);
 			kick_later(c);
@@ -138,15 +109,6 @@ static bool kick_begin(struct socksplice_chan *c)
 	return true;
 }
 
-u32 socksplice_kick_before(const struct socksplice_chan *peer)
-{
-	bool told;
-	u32 seq = 0;
-
-	look_at_tcp(peer, &seq, &told);
-	return seq;
-}
-
 void socksplice_kick_sent(struct socksplice_chan *c, u32 before)
 {
 	struct socksplice_chan *peer = socksplice_chan_peer(c);
@@ -158,9 +120,9 @@ void socksplice_kick_sent(struct socksplice_chan *c, u32 before)
 		return;
 	begun = kick_begin(c);
 	/* Look after the bit: if a poller has set it, this covers what arrived before its look. */
-	look_at_tcp(peer, &seq, &told);
+	socksplice_look_at_tcp(peer, &seq, &told);
 	if (seq != before && !told)
-		socksplice_tx_wake_reader(peer);
+		socksplice_wake_reader(peer);
 	/* If the work is queued already, it tells of what arrived before. */
 	if (begun || seq != before)
 		WRITE_ONCE(c->kick_known, seq);
@@ -171,7 +133,7 @@ void socksplice_kick_sent(struct socksplice_chan *c, u32 before)
 void socksplice_kick_appended(struct socksplice_chan *c)
 {
 	const bool begun = kick_begin(c);
-	const u32 seq = socksplice_kick_before(socksplice_chan_peer(c));
+	const u32 seq = socksplice_look_rcv_nxt(socksplice_chan_peer(c));
 
 	WRITE_ONCE(c->kick_known, seq);
 	if (begun)
@@ -186,7 +148,7 @@ void socksplice_kick_poller(struct socksplice_chan *c)
 	smp_mb();
 	if (!ring_len(&c->ring) || !in_flight(c))
 		return;
-	seq = socksplice_kick_before(socksplice_chan_peer(c));
+	seq = socksplice_look_rcv_nxt(socksplice_chan_peer(c));
 	if (!kick_begin(c))
 		return;
 	/* The caller looks for itself next. Every other waiter is told of what arrived before
@@ -205,19 +167,11 @@ void socksplice_kick_marked(struct sock *sk)
 	smp_mb();	/* the mark before the look; pairs with the sender's is_below_mark() */
 	peer = c ? socksplice_chan_peer(c) : NULL;
 	/* TCP has told of these bytes if they reach the mark by themselves. */
-	if (!peer || !socksplice_rx_ring_unread(sk, c) || sock_flag(sk, SOCK_DONE) ||
+	if (!peer || !socksplice_look_ring_unread(sk, c) || sock_flag(sk, SOCK_DONE) ||
 	    (int)(tp->rcv_nxt - tp->copied_seq) >= sk->sk_rcvlowat)
 		return;
-	socksplice_tx_wake_reader(c);
+	socksplice_wake_reader(c);
 	WRITE_ONCE(peer->kick_known, tp->rcv_nxt);
-}
-
-void socksplice_kick_leave(struct socksplice_chan *c)
-{
-	struct socksplice_chan *peer = socksplice_chan_peer(c);
-
-	WRITE_ONCE(peer->left_known, socksplice_kick_before(peer));
-	smp_wmb();	/* before c->sk is cleared; pairs with tell_of_arrivals() in unpair.c */
 }
 
 void socksplice_kick_exit(void)

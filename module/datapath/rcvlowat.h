@@ -21,10 +21,7 @@
 struct socksplice_chan;
 struct sock;
 
-/* The rcv_nxt of the end @peer, which the sender notes before it sends by TCP. */
-u32 socksplice_kick_before(const struct socksplice_chan *peer);
-
-/* @c, which has a peer and is held, has sent by TCP. @before: what _before() returned. */
+/* @c, which has a peer and is held, has sent by TCP. @before: socksplice_look_rcv_nxt() before that. */
 void socksplice_kick_sent(struct socksplice_chan *c, u32 before);
 
 /* @c, whose socket is locked, has appended to its ring behind bytes in flight by TCP, and is
@@ -41,16 +38,6 @@ void socksplice_kick_poller(struct socksplice_chan *c);
  * reach it. TCP has just done so for its own bytes. Under RCU.
  */
 void socksplice_kick_marked(struct sock *sk);
-
-/* @c, which has a peer and whose socket is locked, is about to be detached. What its socket
- * sends from then on is not seen here; the un-pairing of its reader watches for it (unpair.c).
- */
-void socksplice_kick_leave(struct socksplice_chan *c);
-
-/* The rcv_nxt of @sk. @told: TCP itself has told of everything up to there, because its bytes
- * reach the mark or the stream has ended. Under RCU.
- */
-u32 socksplice_kick_received(const struct sock *sk, bool *told);
 
 /* Ends the work. No socket is attached any more. May sleep. */
 void socksplice_kick_exit(void);

@@ -23,17 +23,17 @@
 #include <net/compat.h>
 #include <net/tcp.h>
 
-#include "admit/enroll.h"
 #include "core/caller.h"
 #include "core/hook.h"
 #include "core/inflight.h"
+#include "core/params.h"
 #include "core/stats.h"
-#include "datapath/proto.h"
 #include "datapath/rcvlowat.h"
 #include "datapath/rx.h"
 #include "pair/end.h"
 #include "pair/look.h"
 #include "pair/pages.h"
+#include "pair/wake.h"
 
 /* A reader's call, and its turn. */
 struct rx_turn {
@@ -46,39 +46,6 @@ struct rx_turn {
 	void *control;		/* where the control messages begin */
 	size_t controllen;
 };
-
-static bool at_urgent_mark(const struct sock *sk)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-
-	return unlikely(READ_ONCE(tp->urg_data)) &&
-	       READ_ONCE(tp->urg_seq) == READ_ONCE(tp->copied_seq);
-}
-
-u32 socksplice_rx_ring_unread(const struct sock *sk, const struct socksplice_chan *c)
-{
-	struct rx_look l;
-
-	rx_look(sk, c, &l);
-	return l.ring;
-}
-
-u32 socksplice_rx_available(const struct sock *sk, const struct socksplice_chan *c)
-{
-	struct rx_look l;
-
-	rx_look(sk, c, &l);
-	return rx_look_total(&l);
-}
-
-int socksplice_rx_inq(struct sock *sk, const struct socksplice_chan *c)
-{
-	struct rx_look l;
-
-	sock_owned_by_me(sk);
-	rx_look(sk, c, &l);
-	return tcp_inq(sk) + (socksplice_rx_mark_before(sk, l.tcp) ? 0 : l.ring);
-}
 
 bool socksplice_rx_is_readable(struct sock *sk)
 {
@@ -121,23 +88,6 @@ void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c)
 		set_bit(CHAN_RX_DOUBT, &c->flags);
 }
 
-/* No poll: it waits for what TCP tells of, and this is not that. */
-static void wake_writer(struct socksplice_chan *peer)
-{
-	struct socket_wq *wq;
-	struct sock *psk;
-
-	WRITE_ONCE(peer->want_space, 0);
-	rcu_read_lock();
-	psk = rcu_dereference(peer->sk);
-	if (psk) {
-		wq = rcu_dereference(psk->sk_wq);
-		if (skwq_has_sleeper(wq))
-			wake_up_interruptible_poll(&wq->wait, EPOLLMSG);
-	}
-	rcu_read_unlock();
-}
-
 void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n)
 {
 	struct socksplice_chan *peer = socksplice_chan_peer(c);
@@ -150,7 +100,7 @@ void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n)
 	 */
 	smp_mb();
 	if (READ_ONCE(peer->want_space) && ring_len(&peer->ring) <= READ_ONCE(peer->ring_limit) / 2)
-		wake_writer(peer);
+		socksplice_wake_writer(peer);
 }
 
 /* Copies @n ring bytes from @off on. Like a fault in the middle of an skb on
@@ -620,19 +570,6 @@ static void unput_inq(struct msghdr *msg, const struct rx_turn *turn)
 	msg->msg_controllen += space;
 }
 
-int socksplice_rx_inq_hint(const struct sock *sk, const struct socksplice_chan *c)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-	int inq;
-
-	sock_owned_by_me(sk);
-	if (!c)
-		return tp->rcv_nxt - tp->copied_seq;
-	inq = socksplice_rx_available(sk, c);
-	/* It may have been taken with TCP's bytes that stood before the ring's. */
-	return inq && sock_flag(sk, SOCK_DONE) && tp->rcv_nxt == tp->copied_seq ? inq + 1 : inq;
-}
-
 /* For a call that read nothing: enters it again, where that would find another function;
  * not if ours was given back by somebody who had kept it. Else 0.
  */
@@ -703,7 +640,7 @@ static int recvmsg_in_time(struct sock *sk, struct msghdr *msg, size_t len,
 	for (;;) {
 		ret = wait_unpaired(sk, turn, len, seen);
 		seen = tcp_sk(sk)->rcv_nxt;
-		inq = socksplice_rx_inq_hint(sk, NULL);
+		inq = socksplice_look_inq_hint(sk, NULL);
 		release_sock(sk);
 		if (ret)
 			break;
@@ -753,7 +690,7 @@ static int recvmsg_unpaired(struct sock *sk, struct socksplice_chan *c,
 	lock_sock(sk);
 	c->tcp_readers--;
 	socksplice_chan_put(c, peer);
-	socksplice_proto_settle(sk);
+	socksplice_chan_settle(sk);
 	return ret;
 }
 
@@ -787,7 +724,7 @@ static int recv_urgent(struct sock *sk, struct rx_turn *turn, struct msghdr *msg
 		return ret;
 	lock_sock(sk);
 	c = rx_chan(sk);
-	inq = socksplice_rx_inq_hint(sk, c);
+	inq = socksplice_look_inq_hint(sk, c);
 	release_sock(sk);
 	if (c) {
 		if (told && !(msg->msg_flags & MSG_CTRUNC))
@@ -830,7 +767,7 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 		turn_end(&turn);
 		c = rx_chan(sk);
 		if (ret >= 0 && (turn.inq_control || msg->msg_get_inq))
-			inq = socksplice_rx_inq_hint(sk, c);
+			inq = socksplice_look_inq_hint(sk, c);
 		if (turn.told && !(msg->msg_flags & MSG_CTRUNC))
 			unput_inq(msg, &turn);
 	} else {

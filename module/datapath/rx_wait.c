@@ -16,6 +16,7 @@
 #include <net/busy_poll.h>
 #include <net/tcp.h>
 
+#include "core/params.h"
 #include "core/stats.h"
 #include "datapath/rcvlowat.h"
 #include "datapath/rx.h"
@@ -33,8 +34,6 @@
 /* At once: before so much was over, the time to gather included. */
 #define HOT		(GATHER + NSEC_PER_USEC)
 
-unsigned int socksplice_short_wait = 10;
-
 /* A reader, and when by local_clock(); 0: nobody wants to know. */
 struct rx_sleeper {
 	struct wait_queue_entry wait;
@@ -44,7 +43,7 @@ struct rx_sleeper {
 
 static bool rx_has_bytes(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
 {
-	const u32 total = socksplice_rx_available(sk, c);
+	const u32 total = socksplice_look_available(sk, c);
 	int mark;
 
 	/* Fewer, where who looks without taking is not alone. */

@@ -25,16 +25,14 @@
 #include "core/inflight.h"
 #include "core/stats.h"
 #include "datapath/capture.h"
-#include "datapath/proto.h"
 #include "datapath/rcvlowat.h"
-#include "datapath/rx.h"
 #include "datapath/tx.h"
 #include "datapath/tx_wait.h"
-#include "datapath/unpair.h"
 #include "pair/end.h"
+#include "pair/guest.h"
+#include "pair/look.h"
 #include "pair/pages.h"
-#include "sosplice/paired_io.h"
-#include "upkeep/probe.h"
+#include "pair/wake.h"
 
 /* Bytes are published in such parts, so that a reader that is awake copies while we do. It is
  * woken for a whole message, or for twice as much of it: each wake-up costs more than
@@ -63,45 +61,6 @@ enum route {
 	ROUTE_CLOSED = SOCKSPLICE_STAT_tcp_bytes_closed,
 	ROUTE_IDLE = SOCKSPLICE_STAT_tcp_bytes_idle,
 };
-
-/* Who asked for SIGIO, or polls, is not told of fewer bytes than the mark (tcp_data_ready()). */
-static bool is_below_mark(const struct sock *psk, const struct socksplice_chan *peer)
-{
-	if (likely(READ_ONCE(psk->sk_rcvlowat) <= 1))
-		return false;
-	smp_mb();	/* what is there before the mark; who lowers it looks then */
-	return socksplice_rx_available(psk, peer) < READ_ONCE(psk->sk_rcvlowat);
-}
-
-void socksplice_tx_wake_sleepers(struct sock *sk)
-{
-	struct socket_wq *wq;
-
-	rcu_read_lock();
-	wq = rcu_dereference(sk->sk_wq);
-	if (skwq_has_sleeper(wq))
-		wake_up_interruptible_sync_poll(&wq->wait, EPOLLMSG);
-	rcu_read_unlock();
-}
-
-void socksplice_tx_wake(struct sock *psk, struct socksplice_chan *peer)
-{
-	if (is_below_mark(psk, peer))	/* who sleeps in recv(2) may have taken some */
-		socksplice_tx_wake_sleepers(psk);
-	else
-		peer->data_ready(psk);
-}
-
-void socksplice_tx_wake_reader(struct socksplice_chan *peer)
-{
-	struct sock *psk;
-
-	rcu_read_lock();
-	psk = rcu_dereference(peer->sk);
-	if (psk && !socksplice_leg_wake(peer))
-		socksplice_tx_wake(psk, peer);
-	rcu_read_unlock();
-}
 
 /*
  * How many bytes of a ring of @size the reader @psk may leave unread.
@@ -155,14 +114,14 @@ static enum route look_at_reader(const struct sock *sk, struct socksplice_chan *
 
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
-	if (!psk || !socksplice_leg_has_callbacks(peer, psk) ||
+	if (!psk || !socksplice_callbacks_are_known(peer, psk) ||
 	    rcu_access_pointer(psk->sk_filter) ||
 	    READ_ONCE(psk->sk_shutdown) == SHUTDOWN_MASK ||
 	    READ_ONCE(psk->sk_state) == TCP_CLOSE ||
 	    READ_ONCE(psk->sk_tsflags) || sock_flag(psk, SOCK_RCVTSTAMP))
 		route = ROUTE_CLOSED;
-	else if (!socksplice_probe_is_fresh(sk) ||
-		 (socksplice_probe_asks(psk) && !socksplice_probe_is_fresh(psk)))
+	else if (!socksplice_path_is_fresh(sk) ||
+		 (socksplice_path_asks(psk) && !socksplice_path_is_fresh(psk)))
 		route = ROUTE_IDLE;
 	else if (unlikely(is_limited(c, psk)))
 		WRITE_ONCE(c->ring_limit, limit_of(psk, c->ring.size));
@@ -229,7 +188,7 @@ static enum route insert_ring(struct sock *sk, struct socksplice_chan *c,
 		return ROUTE_SPILL;
 	switch (compare_numbers(sk, c, peer)) {
 	case NUMBERS_DIFFER:
-		socksplice_drop_close(sk, c);
+		socksplice_close_ring(sk, c);
 		return ROUTE_CLOSED;
 	case NUMBERS_UNKNOWN:
 		return ROUTE_SPILL;
@@ -277,14 +236,14 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 		ROUTE_CLOSED : look_at_reader(sk, c, peer);
 	if (unlikely(route != ROUTE_RING)) {
 		if (route == ROUTE_CLOSED)
-			socksplice_drop_close(sk, c);
+			socksplice_close_ring(sk, c);
 		return route;
 	}
 	if (c->spilled && moments && socksplice_tx_is_behind(sk, c, peer)) {
 		/* By numbers that are not the peer's it would be for ever. */
 		if (likely(compare_numbers(sk, c, peer) != NUMBERS_DIFFER))
 			return ROUTE_BEHIND;
-		socksplice_drop_close(sk, c);
+		socksplice_close_ring(sk, c);
 		return ROUTE_CLOSED;
 	}
 	if (unlikely(!c->ring.pages)) {
@@ -374,7 +333,7 @@ static void tell_reader(const struct sock *sk, struct socksplice_chan *c)
 {
 	if (unlikely(tcp_sk(sk)->snd_una != tcp_sk(sk)->write_seq))
 		socksplice_kick_appended(c);
-	socksplice_tx_wake_reader(socksplice_chan_peer(c));
+	socksplice_wake_reader(socksplice_chan_peer(c));
 }
 
 static bool linked_since(const struct sock *sk, const struct socksplice_chan *c)
@@ -396,7 +355,7 @@ static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_fla
 		peer = socksplice_chan_hold(c);
 		c->sleepers++;
 		if (peer && !test_bit(CHAN_SHADOW, &c->flags))
-			before = socksplice_kick_before(peer);
+			before = socksplice_look_rcv_nxt(peer);
 	}
 	msg->msg_flags |= more_flags;
 	ret = tcp_sendmsg_locked(sk, msg, msg_data_left(msg));
@@ -554,7 +513,7 @@ wait:
 		copied = tx_tcp(sk, msg, more_flags);
 		sent_by_tcp(sk, route, copied);
 	}
-	socksplice_proto_settle(sk);
+	socksplice_chan_settle(sk);
 	return copied;
 }
 

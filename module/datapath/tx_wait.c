@@ -20,9 +20,9 @@
 
 #include "core/nap.h"
 #include "core/stats.h"
-#include "datapath/tx.h"
 #include "datapath/tx_wait.h"
 #include "pair/end.h"
+#include "pair/wake.h"
 
 /* How long a blocking writer waits for a reader that takes next to nothing before it
  * goes on over TCP, whose buffers hold more than the ring.
@@ -83,7 +83,7 @@ static noinline void wait_turn(struct sock *sk, struct socksplice_chan *c)
 		peer = socksplice_chan_hold(c);
 		/* While this is not zero, nobody sets tx_between. */
 		WRITE_ONCE(c->tx_turns, c->tx_turns + 1);
-		socksplice_tx_wake_sleepers(sk);
+		socksplice_wake_sleepers(sk);
 		release_sock(sk);
 		wait_var_event(&c->tx_between, !READ_ONCE(c->tx_between));
 		lock_sock(sk);

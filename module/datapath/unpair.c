@@ -7,11 +7,12 @@
 
 #include "core/stats.h"
 #include "core/throttle.h"
-#include "datapath/rcvlowat.h"
-#include "datapath/tx.h"
 #include "datapath/unpair.h"
 #include "pair/end.h"
+#include "pair/look.h"
+#include "pair/pairs.h"
 #include "pair/verdict.h"
+#include "pair/wake.h"
 
 #define DROP_DELAY_MAX	(HZ / 10)	/* between two looks at readers that do not read */
 
@@ -22,15 +23,6 @@ static DECLARE_DELAYED_WORK(drop, drop_work);
 static struct pairs_batch batch;
 static unsigned int draining;		/* pairs seen in this pass */
 static bool soon;			/* something moved */
-
-void socksplice_drop_close(struct sock *sk, struct socksplice_chan *c)
-{
-	smp_mb__before_atomic();	/* after the last append */
-	set_bit(CHAN_TX_CLOSED, &c->flags);
-	/* Not for readers: a receive of no bytes ends with any wake-up. */
-	if (c->sleepers)
-		socksplice_tx_wake_sleepers(sk);
-}
 
 /* True once nothing more goes into the ring of @c: nobody owns its socket, so
  * nobody is in the middle of an append.
@@ -43,7 +35,7 @@ static bool close_ring(struct socksplice_chan *c)
 		sk = socksplice_chan_trylock(c);
 		if (IS_ERR_OR_NULL(sk))
 			return false;	/* if it is gone, the bit says so next time */
-		socksplice_drop_close(sk, c);
+		socksplice_close_ring(sk, c);
 		socksplice_chan_unlock(sk);
 		soon = true;
 	}
@@ -59,9 +51,9 @@ static void tell_of_arrivals(struct sock *sk, struct socksplice_chan *c)
 
 	smp_rmb();	/* the peer's detaching before what it left here */
 	rcu_read_lock();
-	seq = socksplice_kick_received(sk, &told);
+	seq = socksplice_look_received(sk, &told);
 	if (seq != READ_ONCE(c->left_known) && !told)
-		socksplice_tx_wake(sk, c);
+		socksplice_wake(sk, c);
 	rcu_read_unlock();
 	c->left_known = seq;
 }
@@ -77,7 +69,7 @@ static void end_reader(struct socksplice_chan *c, struct socksplice_chan *peer)
 	if (socksplice_chan_is_done(sk, c, peer)) {
 		socksplice_chan_detach(sk);
 		if (c->sleepers || c->rx_sleepers)
-			socksplice_tx_wake_sleepers(sk);
+			socksplice_wake_sleepers(sk);
 		soon = true;
 	} else if (alone) {
 		tell_of_arrivals(sk, c);

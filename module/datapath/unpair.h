@@ -25,9 +25,6 @@ struct socksplice_chan;
  */
 void socksplice_drop_chan(struct socksplice_chan *c, const char *reason);
 
-/* Closes the ring of @c for good; the caller owns its socket, @sk. */
-void socksplice_drop_close(struct sock *sk, struct socksplice_chan *c);
-
 /* Begins to un-pair the pair with this id: 0, or -ENOENT. */
 int socksplice_drop_pair(u32 id);
 

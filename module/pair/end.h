@@ -29,22 +29,14 @@
 #include <linux/rbtree.h>
 #include <linux/refcount.h>
 #include <linux/types.h>
-#include <net/inet_connection_sock.h>
 #include <net/sock.h>
 
 #include "core/ident.h"
 #include "core/ring.h"
+#include "core/slot.h"
 #include "uapi/socksplice.h"
 
 struct soend;
-
-/* What icsk_ulp_data points to, by the first member of both: who looks without the
- * socket's lock may find one where the other was a moment ago.
- */
-enum slot_kind {
-	SLOT_CHAN,
-	SLOT_SOEND,	/* splice.h */
-};
 
 /* Bits of chan->flags; set_bit, test_bit: written by both ends. */
 enum chan_flag {
@@ -217,50 +209,13 @@ static inline u32 socksplice_chan_progress(const struct socksplice_chan *c)
 	return READ_ONCE(c->ring.tail) + READ_ONCE(c->tcp_taken);
 }
 
-/* What icsk_ulp_ops of a socket of ours points at, set before the first is. Never freed: a
- * getsockopt(TCP_ULP) that TCP began before the socket was ours holds no reference, and may
- * be in a page fault, about to read the name, for as long as its user likes.
- */
-extern const struct tcp_ulp_ops *socksplice_ulp, *socksplice_soend_ulp;
-
-/* A copy of @ops that stays, or NULL. */
-const struct tcp_ulp_ops *socksplice_ulp_make(const struct tcp_ulp_ops *ops);
-
 /* The chan of a socket whose lock the caller holds, or NULL. */
 static inline struct socksplice_chan *socksplice_chan_get(const struct sock *sk)
 {
-	const struct inet_connection_sock *icsk = inet_csk(sk);
-
-	if (READ_ONCE(icsk->icsk_ulp_ops) != socksplice_ulp)
-		return NULL;
-	return (__force void *)rcu_access_pointer(icsk->icsk_ulp_data);
+	return socksplice_slot_get(sk, SLOT_CHAN);
 }
 
-static inline bool slot_is_ours(const struct tcp_ulp_ops *ops)
-{
-	return ops == socksplice_ulp || ops == socksplice_soend_ulp;
-}
-
-/* What the slot holds, without the lock, under rcu_read_lock(). Attaching writes the
- * data first and the ops second, detaching the other way round, after which the slot
- * may become another ULP's: the data are ours only if the ops are before and after.
- * A slot that went to another ULP never comes back. A chan hands the slot to its soend
- * by the data alone, so that at no moment neither is found.
- */
-static inline enum slot_kind *socksplice_slot_get_rcu(const struct sock *sk)
-{
-	const struct inet_connection_sock *icsk = inet_csk(sk);
-	enum slot_kind *slot;
-
-	/* Pairs with the release in socksplice_chan_attach() and socksplice_soend_claim(). */
-	if (!slot_is_ours(smp_load_acquire(&icsk->icsk_ulp_ops)))
-		return NULL;
-	slot = (__force void *)rcu_dereference(icsk->icsk_ulp_data);
-	smp_rmb();	/* pairs with those in socksplice_chan_detach(), _soend_detach() */
-	return slot_is_ours(READ_ONCE(icsk->icsk_ulp_ops)) ? slot : NULL;
-}
-
-/* The chan, by the same rules. */
+/* The same under rcu_read_lock() only. */
 static inline struct socksplice_chan *socksplice_chan_get_rcu(const struct sock *sk)
 {
 	enum slot_kind *slot = socksplice_slot_get_rcu(sk);
@@ -274,7 +229,10 @@ static inline struct socksplice_chan *socksplice_chan_peer(const struct sockspli
 	return smp_load_acquire(&c->peer);	/* pairs with socksplice_chan_link */
 }
 
-int socksplice_chan_init(void);
+/* @unpark takes a chan out of the table of those that wait for a peer, if it is there;
+ * nothing links it after that. Any context.
+ */
+int socksplice_chan_init(void (*unpark)(struct socksplice_chan *c));
 void socksplice_chan_exit(void);
 
 /* Makes a chan and attaches it. The caller has the socket locked, or is the
@@ -290,6 +248,9 @@ struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ide
  */
 void socksplice_chan_detach(struct sock *sk);
 
+/* Detaches @sk, which is locked, if it is neither paired nor waits for a peer. */
+void socksplice_chan_settle(struct sock *sk);
+
 /* True if @sk, which is locked, can go on as plain TCP: its chan @c has read the
  * closed ring of @peer to the bottom, no reader is in the middle of a call, whose
  * rest TCP's own recvmsg could not give it, and none sleeps until a low-water mark
@@ -298,9 +259,6 @@ void socksplice_chan_detach(struct sock *sk);
  */
 bool socksplice_chan_is_done(const struct sock *sk, const struct socksplice_chan *c,
 			     const struct socksplice_chan *peer);
-
-/* Joins two chans for good. The bucket lock is held. */
-void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b);
 
 /* References for who drops the socket's lock; the lock is held for _hold, which
  * returns the peer that it took one on, or NULL, for _put.
@@ -325,33 +283,5 @@ void socksplice_chan_unpin(const struct sock *sk, struct socksplice_chan *c);
  */
 struct sock *socksplice_chan_trylock(struct socksplice_chan *c);
 void socksplice_chan_unlock(struct sock *sk);
-
-/* Calls @fn for each live pair whose order is above *@last, in that order, and sets
- * *@last; stops when @fn returns non-zero and returns that. @fn is called under
- * pairs_lock, which is given up after every few pairs, so that it is never held for
- * long: a pair that is there all the time is seen once, one that is made or ends
- * meanwhile may be or not. May sleep.
- */
-int socksplice_pairs_walk(u64 *last, int (*fn)(struct socksplice_chan *active,
-					       struct socksplice_chan *passive,
-					       void *arg), void *arg);
-
-#define PAIRS_BATCH	256	/* pairs that are held at one time */
-
-struct pairs_batch {
-	unsigned int n;
-	struct socksplice_chan *chan[PAIRS_BATCH][2];
-	bool (*want)(struct socksplice_chan *active, struct socksplice_chan *passive);
-};
-
-/* Calls @fn for each live pair that @want wants; @want under pairs_lock, @fn with
- * none, and the pair held. @batch is the caller's own. May sleep.
- */
-void socksplice_pairs_each(struct pairs_batch *batch,
-			   bool (*want)(struct socksplice_chan *active,
-					struct socksplice_chan *passive),
-			   void (*fn)(struct socksplice_chan *active,
-				      struct socksplice_chan *passive));
-unsigned int socksplice_pairs_live(void);
 
 #endif /* SOCKSPLICE_CHAN_H */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a reader may take now, in order. Shared by rx.c and splice_read.c.
+ * What a socket's reader may take now, in order, and what its TCP has received.
  */
-#ifndef SOCKSPLICE_RX_LOOK_H
-#define SOCKSPLICE_RX_LOOK_H
+#ifndef SOCKSPLICE_LOOK_H
+#define SOCKSPLICE_LOOK_H
 
 #include <net/tcp.h>
 
+#include "core/params.h"
 #include "pair/end.h"
 
 struct rx_look {
@@ -80,41 +81,68 @@ static inline bool socksplice_rx_mark_before(const struct sock *sk, u32 n)
 	       tp->urg_seq - tp->copied_seq < n;
 }
 
-/* rx.c and rx_wait.c */
+/* True if the urgent mark comes next. */
+static inline bool at_urgent_mark(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
 
-/* A reader that knows of the ring is here: the peer may use the ring, if no call that began
- * before sk_prot was ours is still inside TCP's own functions. Such a call would read past
- * the ring. That nobody is inside is known in one of two ways: nobody was when sk_prot
- * became ours (CHAN_RX_KNOWN), or the current call is the only one on the socket's file
- * (caller.c). Otherwise the peer sends by TCP, and the next reader tries again. Nor is the
- * ring used while the reader is the kernel. The socket is locked, and no reader has its turn.
+	return unlikely(READ_ONCE(tp->urg_data)) &&
+	       READ_ONCE(tp->urg_seq) == READ_ONCE(tp->copied_seq);
+}
+
+/* Unread bytes in the ring towards @c that its reader can reach. */
+static inline u32 socksplice_look_ring_unread(const struct sock *sk,
+					      const struct socksplice_chan *c)
+{
+	struct rx_look l;
+
+	rx_look(sk, c, &l);
+	return l.ring;
+}
+
+/* Bytes that recv(2) would find now, by ring and TCP together; a FIN counts as one. Exact with
+ * the socket locked; without it a snapshot.
  */
-void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c);
+static inline u32 socksplice_look_available(const struct sock *sk, const struct socksplice_chan *c)
+{
+	struct rx_look l;
 
-/* Takes @n bytes off the ring and wakes a writer that waits for them. */
-void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n);
+	rx_look(sk, c, &l);
+	return rx_look_total(&l);
+}
 
-/* Until no reader has a turn, see rx.c; returns rx_chan() then. May drop the lock. */
-struct socksplice_chan *socksplice_rx_turn_wait(struct sock *sk);
+/* The same as FIONREAD counts: without a FIN, and up to the urgent mark. The socket is locked. */
+int socksplice_look_inq(struct sock *sk, const struct socksplice_chan *c);
 
-/* Instead of a number of bytes: what TCP wakes a reader for, which is as many as SO_RCVLOWAT
- * says, or fewer where there is no room for more (tcp_epollin_ready()).
+/* The same as TCP_INQ counts: all that has come, and a FIN as a byte. @c may be NULL. Locked. */
+int socksplice_look_inq_hint(const struct sock *sk, const struct socksplice_chan *c);
+
+/* The rcv_nxt of @sk. @told: TCP itself has notified its waiters of everything up to there,
+ * because its bytes reach the mark or the stream has ended. Under RCU.
  */
-#define SOCKSPLICE_RX_MARK	U32_MAX
+u32 socksplice_look_received(const struct sock *sk, bool *told);
 
-/* Other than @pos bytes, or the end. Exact with the socket locked. */
-bool socksplice_rx_has_more(const struct sock *sk, const struct socksplice_chan *c, u32 pos);
+/* The same for the socket of the end @peer; false if that is gone. */
+bool socksplice_look_at_tcp(const struct socksplice_chan *peer, u32 *seq, bool *told);
 
-/* Sleeps, after spinning, until there are other than @pos bytes or the end has
- * come; similar to sk_wait_data(). A spurious wake-up ends it, too. Drops the
- * lock: @c may be detached on return. -EPIPE after a disconnect.
+/* The rcv_nxt of the end @peer, which a sender notes before it sends by TCP. */
+u32 socksplice_look_rcv_nxt(const struct socksplice_chan *peer);
+
+/* True if the state of @sk lets it send probes (upkeep/probe.h). In any other state it hears
+ * nothing new.
  */
-int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos);
+static inline bool socksplice_path_asks(const struct sock *sk)
+{
+	return (1 << READ_ONCE(sk->sk_state)) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT);
+}
 
-/* With nothing to read: what to return, or 1 to wait. */
-int socksplice_rx_end(struct sock *sk, long timeo);
+/* True if a packet from @sk's peer has come within the time-out of a path. @sk need not be
+ * locked.
+ */
+static inline bool socksplice_path_is_fresh(const struct sock *sk)
+{
+	return tcp_jiffies32 - READ_ONCE(tcp_sk(sk)->rcv_tstamp) <=
+	       READ_ONCE(socksplice_path_timeout) * HZ;
+}
 
-/* The same of splice(2) at the urgent mark, which does not wait: no signal counts. */
-int socksplice_rx_end_at_mark(struct sock *sk, long timeo);
-
-#endif /* SOCKSPLICE_RX_LOOK_H */
+#endif /* SOCKSPLICE_LOOK_H */

@@ -2,11 +2,10 @@
 #include <linux/atomic.h>
 #include <linux/list.h>
 #include <linux/minmax.h>
-#include <linux/mm.h>
-#include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 
+#include "core/params.h"
 #include "core/stats.h"
 #include "pair/memory.h"
 
@@ -22,16 +21,6 @@ static LIST_HEAD(groups);
 static DEFINE_SPINLOCK(groups_lock);
 
 static atomic64_t held = ATOMIC64_INIT(0);	/* by all rings */
-u64 socksplice_memory_cap = U64_MAX;	/* written through sysfs; as yet none was given */
-
-/* As TCP's own buffers have one in net.ipv4.tcp_mem: an eighth of the memory. */
-void socksplice_memory_init(void)
-{
-	const u64 eighth = (u64)totalram_pages() * PAGE_SIZE / 8;
-
-	if (socksplice_memory_cap == U64_MAX)
-		socksplice_memory_cap = min(round_down(eighth, SZ_1M), SOCKSPLICE_MEMORY_CAP_MAX);
-}
 
 static struct memory_group *group_find(u32 id)
 {

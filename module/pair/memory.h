@@ -10,14 +10,6 @@
 
 struct memory_group;
 
-/* Most bytes that the rings of all pairs may hold, 0 for no limit. The default is at
- * most what the command line takes.
- */
-#define SOCKSPLICE_MEMORY_CAP_MAX	(1ULL << 40)
-extern u64 socksplice_memory_cap;
-
-void socksplice_memory_init(void);
-
 /* The group with this id, made if there is none: counted, and to be put. NULL if there
  * is no memory. Never sleeps.
  */

@@ -2,6 +2,7 @@
 #include <linux/string.h>
 
 #include "core/ident.h"
+#include "core/stats.h"
 #include "core/trace.h"
 #include "pair/end.h"
 #include "pair/verdict.h"

@@ -32,7 +32,9 @@
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 
+#include "core/params.h"
 #include "core/stats.h"
+#include "sosplice/budget.h"
 #include "sosplice/splice.h"
 
 #define BUDGET_WINDOW	(HZ / 50 ? : 1)		/* jiffies */
@@ -40,8 +42,6 @@
 #define BUDGET_DEBT_MAX	50	/* windows whose share may be owed */
 
 #define BUDGET_ENTERED	16	/* movers of a user, on a CPU; on 6.12 a workqueue has 256 */
-
-unsigned int socksplice_budget_percent = 75;
 
 struct budget_cpu {
 	struct budget_user *user;	/* constant */
@@ -150,7 +150,7 @@ void socksplice_budget_put(struct budget_user *u)
 static u64 share(void)
 {
 	return div_u64((u64)jiffies_to_nsecs(BUDGET_WINDOW) *
-		       READ_ONCE(socksplice_budget_percent), 100);
+		       READ_ONCE(socksplice_splice_cpu_percent), 100);
 }
 
 /* Takes off what the windows that have begun since have paid for. Preemption off. */

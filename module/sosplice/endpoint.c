@@ -16,68 +16,36 @@
  * When its last splice has ended, all are the kernel's again but for a struct proto
  * that keeps the ULP slot invisible: the slot stays ours until the socket is closed,
  * for the count that getsockopt(SO_SPLICE) tells.
- *
- * Our proto_ops carry the owner of those they replace. Whoever closes the socket thus
- * drops the reference that was taken with the original; inflight.h has what keeps our text.
  */
-#include <linux/kmemleak.h>
 #include <linux/module.h>
-#include <linux/poll.h>
-#include <linux/sched/signal.h>
 #include <linux/slab.h>
-#include <net/inet_common.h>
 #include <net/tcp.h>
 #include <net/transp_v6.h>
 
-#include "compat/compat.h"
-#include "core/hook.h"
 #include "core/inflight.h"
-#include "core/stats.h"
-#include "datapath/proto.h"
-#include "datapath/rx.h"
-#include "datapath/splice_read.h"
+#include "core/ordered.h"
+#include "core/slot.h"
+#include "pair/clone.h"
+#include "pair/end.h"
+#include "pair/guest.h"
 #include "pair/look.h"
 #include "sosplice/callbacks.h"
+#include "sosplice/endpoint.h"
+#include "sosplice/endpoint_ops.h"
+#include "sosplice/finish.h"
 #include "sosplice/paired_io.h"
 #include "sosplice/splice.h"
 
-enum { V4, V6, FAMILIES };
-
-/* A socket between splices, a sink that is no source, a source. */
-enum role { RESTING, SINK, SOURCE, ROLES };
-
-/* Filled by init. NULL where there is no IPv6. Ours are never freed: accept() gives a new
- * socket the ops of the one that it is called on, before it has found out that this does
- * not listen, and without a reference on us.
- */
-static const struct proto_ops *base_ops[FAMILIES], *source_ops[FAMILIES], *sink_ops[FAMILIES];
-static struct proto prots[2][ROLES][FAMILIES];	/* first: paired */
-
-/* PAIR's functions, which do for a socket that is not, or no longer, paired. */
-static const struct proto *paired_prot;
-
 static struct order soends;
-static u64 soends_drop_until;		/* those up to this number are to be detached */
+static u64 soends_mark;			/* see socksplice_soends_mark() */
 static DEFINE_SPINLOCK(soends_lock);	/* the two above, soend->all */
 
-static void queue_both(const struct soend *end)
+void socksplice_soend_queue(const struct soend *end)
 {
 	if (end->out)
 		socksplice_mover_queue(end->out);
 	if (end->in)
 		socksplice_mover_queue(end->in);
-}
-
-/* The socket's spinlock is held; it is still owned. */
-static void soend_release_cb(struct sock *sk)
-{
-	struct soend *end = socksplice_soend_get(sk);
-
-	tcp_prot.release_cb(sk);
-	if (end && end->wanted) {
-		end->wanted = false;
-		queue_both(end);
-	}
 }
 
 bool socksplice_soend_trylock(struct sock *sk)
@@ -101,92 +69,6 @@ bool socksplice_soend_trylock(struct sock *sk)
 	return true;
 }
 
-/* Our own wake function tells our sleepers from TCP's; see evict.c. */
-static int reader_wake(struct wait_queue_entry *wq, unsigned int mode, int sync, void *key)
-{
-	return woken_wake_function(wq, mode, sync, key);
-}
-
-/* Returns with the socket not locked: 0 once it is no splice's source, or the error
- * that a read comes to. Who might sleep then is sent to enter the call again, by the
- * function that the socket has now: in TCP's, called from ours, the module would be
- * held meanwhile.
- */
-static int reader_wait(struct sock *sk, bool nonblock)
-{
-	DEFINE_WAIT_FUNC(wait, reader_wake);
-	struct soend *end;
-	long timeo;
-	int err = 0;
-
-	lock_sock(sk);
-	timeo = sock_rcvtimeo(sk, nonblock);
-	add_wait_queue(sk_sleep(sk), &wait);
-	for (;;) {
-		end = socksplice_soend_get(sk);
-		if (!end || !end->out)
-			break;
-		if (!timeo)
-			err = -EAGAIN;
-		else if (signal_pending(current))
-			err = sock_intr_errno(timeo);
-		if (err)
-			break;
-		release_sock(sk);
-		timeo = wait_woken(&wait, TASK_INTERRUPTIBLE, timeo);
-		lock_sock(sk);
-	}
-	remove_wait_queue(sk_sleep(sk), &wait);
-	release_sock(sk);
-	return err || nonblock ? err : socksplice_hook_restart(sk);
-}
-
-static int source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
-			  int flags COMPAT_ADDR_LEN_PARAM)
-{
-	int ret = 0;
-
-	socksplice_enter();
-	if (!(flags & (MSG_ERRQUEUE | MSG_OOB)))
-		ret = reader_wait(sk, flags & MSG_DONTWAIT);
-	if (!ret)
-		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
-	socksplice_leave();
-	return ret;
-}
-
-/* The ring's bytes are read by its own function. */
-static int paired_source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
-				 int flags COMPAT_ADDR_LEN_PARAM)
-{
-	int ret = 0;
-
-	socksplice_enter();
-	if (!(flags & (MSG_ERRQUEUE | MSG_OOB)))
-		ret = reader_wait(sk, flags & MSG_DONTWAIT);
-	if (!ret)
-		ret = socksplice_rx_recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
-	socksplice_leave();
-	return ret;
-}
-
-static ssize_t source_splice_read(struct socket *sock, loff_t *ppos,
-				  struct pipe_inode_info *pipe, size_t len,
-				  unsigned int flags)
-{
-	ssize_t ret;
-
-	socksplice_enter();
-	ret = reader_wait(sock->sk, sock->file->f_flags & O_NONBLOCK);
-	/* Calls from here pass the hook. */
-	if (!ret && socksplice_pair_owns(sock->sk))
-		ret = socksplice_pair_splice_read(sock, ppos, pipe, len, flags);
-	else if (!ret)
-		ret = inet_stream_ops.splice_read(sock, ppos, pipe, len, flags);
-	socksplice_leave();
-	return ret;
-}
-
 void socksplice_soend_err_out(struct soend *end)
 {
 	sock_owned_by_me(end->sk);
@@ -200,136 +82,13 @@ void socksplice_soend_err_back(struct soend *end)
 	smp_store_release(&end->err_moves, end->err_moves + 1);
 }
 
-/* tcp_poll() looks at the receive queue, where the mover leaves what the sink has no
- * room for; and at an end of stream that the splice has yet to reach.
- */
-static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *wait)
-{
-	unsigned int moves = 0;
-	struct soend *end;
-	__poll_t mask;
-
-	socksplice_enter();
-	rcu_read_lock();
-	end = socksplice_soend_get_rcu(sock->sk);
-	if (end)
-		moves = smp_load_acquire(&end->err_moves);	/* see err_back */
-	rcu_read_unlock();
-
-	mask = tcp_poll(file, sock, wait);	/* enqueues first, then looks; may sleep */
-
-	rcu_read_lock();
-	smp_rmb();	/* sk_err before err_moves: see err_out */
-	end = socksplice_soend_get_rcu(sock->sk);
-	if (end && READ_ONCE(end->out))
-		mask &= ~(EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLHUP);
-	if (end && (moves & 1 || moves != READ_ONCE(end->err_moves)))
-		mask |= EPOLLERR;
-	rcu_read_unlock();
-	socksplice_leave();
-	return mask;
-}
-
-/* As for what socksplice_soend_update() hides. Locked. */
-static int source_set_rcvlowat(struct sock *sk, int val)
-{
-	struct soend *end = socksplice_soend_get(sk);
-	int ret = inet_stream_ops.set_rcvlowat(sk, val);
-
-	if (end && end->lowat_hidden) {
-		end->rcvlowat = sk->sk_rcvlowat;
-		WRITE_ONCE(sk->sk_rcvlowat, 1);
-	}
-	return ret;
-}
-
-static void hooked_close(struct sock *sk, long timeout)
-{
-	struct soend *end;
-
-	socksplice_enter();
-	lock_sock(sk);
-	end = socksplice_soend_get(sk);
-	if (end)
-		socksplice_sosplice_leave(sk, end);
-	release_sock(sk);
-	paired_prot->close(sk, timeout);
-	socksplice_leave();
-}
-
-/* Called with the socket locked. */
-static int soend_disconnect(struct sock *sk, int flags)
-{
-	struct soend *end;
-	int ret;
-
-	socksplice_enter();
-	socksplice_rx_turn_wait(sk);	/* may drop the lock; proto_disconnect() does not then */
-	end = socksplice_soend_get(sk);
-	if (end) {
-		socksplice_sosplice_leave(sk, end);
-		socksplice_soend_detach(sk);
-	}
-	ret = (socksplice_chan_get(sk) ? paired_prot : &tcp_prot)->disconnect(sk, flags);
-	socksplice_leave();
-	return ret;
-}
-
-/* What needs the ULP slot or a socket that nobody else uses gets it if the socket has
- * no splice, else -EBUSY.
- */
-static int soend_setsockopt(struct sock *sk, int level, int optname,
-			    sockptr_t optval, unsigned int optlen)
-{
-	struct soend *end;
-	int ret = 0;
-
-	socksplice_enter();
-	if (socksplice_proto_wants_plain(sk, level, optname, optlen)) {
-		lock_sock(sk);
-		end = socksplice_soend_get(sk);
-		if (end)
-			socksplice_sosplice_tidy(sk, end);
-		if (end && (end->out || end->in))
-			ret = -EBUSY;
-		else if (end)
-			socksplice_soend_detach(sk);
-		release_sock(sk);
-	}
-	if (!ret)
-		ret = paired_prot->setsockopt(sk, level, optname, optval, optlen);
-	socksplice_leave();
-	return ret;
-}
-
-static int soend_getsockopt(struct sock *sk, int level, int optname,
-			    char __user *optval, int __user *optlen)
-{
-	struct soend *end;
-	bool source = false;
-	int ret;
-
-	socksplice_enter();
-	if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE) {
-		lock_sock(sk);
-		end = socksplice_soend_get(sk);
-		source = end && end->out;
-		release_sock(sk);
-	}
-	ret = source ? -EBUSY : paired_prot->getsockopt(sk, level, optname, optval, optlen);
-	socksplice_leave();
-	return ret;
-}
-
 /* Nothing in the kernel reads this socket, or has redirected it otherwise. Final under
  * sk_callback_lock.
  */
 static bool is_plain(const struct sock *sk)
 {
-	const struct proto_ops *ops = sk->sk_socket->ops;
-
 	return !READ_ONCE(sk->sk_user_data) && socksplice_callbacks_are_plain(sk) &&
-	       ops && (ops == base_ops[V4] || ops == base_ops[V6]);
+	       socksplice_endpoint_ops_are_plain(sk->sk_socket);
 }
 
 bool socksplice_soend_has_callbacks(const struct sock *sk, const struct soend *end)
@@ -340,38 +99,6 @@ bool socksplice_soend_has_callbacks(const struct sock *sk, const struct soend *e
 static enum role role_of(const struct soend *end)
 {
 	return end->out ? SOURCE : end->in ? SINK : RESTING;
-}
-
-/* Whose struct proto is one of ours, or FAMILIES. */
-static int family_of(const struct proto *prot)
-{
-	int role, f;
-
-	for (f = 0; f < FAMILIES; f++)
-		for (role = 0; role < ROLES; role++)
-			if (prot == &prots[false][role][f] || prot == &prots[true][role][f])
-				return f;
-	return FAMILIES;
-}
-
-/* Unless somebody else has put others there since. */
-static void set_functions(struct sock *sk, enum role role)
-{
-	const struct proto_ops **ops = role == RESTING ? base_ops :
-				       role == SOURCE ? source_ops : sink_ops;
-	struct socket *sock = sk->sk_socket;	/* NULL once it is closed */
-	int f = family_of(sk->sk_prot);
-
-	if (f < FAMILIES)
-		WRITE_ONCE(sk->sk_prot, &prots[!!socksplice_chan_get(sk)][role][f]);
-	/* A v4-mapped socket has the ops of its family, not of its struct proto. */
-	for (f = 0; sock && f < FAMILIES; f++) {
-		if (base_ops[f] && (sock->ops == source_ops[f] || sock->ops == sink_ops[f] ||
-				    sock->ops == base_ops[f])) {
-			WRITE_ONCE(sock->ops, ops[f]);
-			break;
-		}
-	}
 }
 
 /* As a sink, until socksplice_soend_update(). False if somebody else came first. */
@@ -389,7 +116,7 @@ static bool hook(struct sock *sk, struct soend *end)
 	if (!plain_sk)
 		return false;
 	end->hooked = true;
-	set_functions(sk, SINK);
+	socksplice_endpoint_ops_set(sk, SINK);
 	return true;
 }
 
@@ -409,8 +136,8 @@ static void unhook(struct sock *sk, struct soend *end)
 	 * any time: our text has to stay.
 	 */
 	if (!ours)
-		socksplice_proto_taken_over();
-	set_functions(sk, RESTING);
+		socksplice_taken_over();
+	socksplice_endpoint_ops_set(sk, RESTING);
 }
 
 void socksplice_soend_update(struct sock *sk, struct soend *end)
@@ -420,7 +147,7 @@ void socksplice_soend_update(struct sock *sk, struct soend *end)
 	sock_owned_by_me(sk);
 	WARN_ON_ONCE(want && !end->hooked);
 	if (want)
-		set_functions(sk, role_of(end));
+		socksplice_endpoint_ops_set(sk, role_of(end));
 	else if (end->hooked)
 		unhook(sk, end);
 
@@ -446,18 +173,18 @@ static void soend_end(struct soend *end)
 
 static void restore_prot(struct sock *sk)
 {
-	const int f = family_of(sk->sk_prot);
+	const int f = socksplice_endpoint_ops_family(sk->sk_prot);
 
 	if (f == FAMILIES) {
-		/* As socksplice_proto_restore() has it. */
-		if (!socksplice_proto_known(sk->sk_prot) &&
-		    sk->sk_prot != socksplice_proto_paired(false) &&
-		    sk->sk_prot != socksplice_proto_paired(true))
-			socksplice_proto_taken_over();
+		/* As socksplice_clone_unset() has it. */
+		if (!socksplice_clone_knows(sk->sk_prot) &&
+		    sk->sk_prot != socksplice_clone_of(false) &&
+		    sk->sk_prot != socksplice_clone_of(true))
+			socksplice_taken_over();
 		return;
 	}
 	if (socksplice_chan_get(sk))
-		WRITE_ONCE(sk->sk_prot, socksplice_proto_paired(f == V6));
+		WRITE_ONCE(sk->sk_prot, socksplice_clone_of(f == V6));
 	else
 		WRITE_ONCE(sk->sk_prot, f == V6 ? &tcpv6_prot : &tcp_prot);
 }
@@ -465,7 +192,7 @@ static void restore_prot(struct sock *sk)
 /* The splices have ended when the socket was closed, unless it was by somebody who has
  * replaced our struct proto.
  */
-void socksplice_soend_release(struct sock *sk, struct soend *end)
+static void release(struct sock *sk, struct soend *end)
 {
 	socksplice_sosplice_abandon(end);
 	if (end->hooked)
@@ -482,22 +209,21 @@ static void ulp_release(struct sock *sk)
 	struct soend *end = socksplice_soend_get(sk);
 
 	RCU_INIT_POINTER(inet_csk(sk)->icsk_ulp_data, NULL);
-	socksplice_soend_release(sk, end);
+	release(sk, end);
 }
 
-void socksplice_soend_inherit(struct sock *sk, struct soend *end)
+static void inherit(struct sock *sk, struct soend *end)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
 
 	sock_owned_by_me(sk);
 	rcu_assign_pointer(icsk->icsk_ulp_data, end);
-	WRITE_ONCE(icsk->icsk_ulp_ops, socksplice_soend_ulp);
-	set_functions(sk, role_of(end));
+	WRITE_ONCE(icsk->icsk_ulp_ops, socksplice_slot_ulp[SLOT_SOEND]);
+	socksplice_endpoint_ops_set(sk, role_of(end));
 }
 
 void socksplice_soend_detach(struct sock *sk)
 {
-	struct inet_connection_sock *icsk = inet_csk(sk);
 	struct socksplice_chan *c = socksplice_chan_get(sk);
 	struct soend *end = socksplice_soend_get(sk);
 
@@ -505,10 +231,7 @@ void socksplice_soend_detach(struct sock *sk)
 	if (c) {
 		WRITE_ONCE(c->end, NULL);
 	} else {
-		/* Ops before data and sk_prot: as in socksplice_chan_detach(). */
-		WRITE_ONCE(icsk->icsk_ulp_ops, NULL);
-		smp_wmb();
-		RCU_INIT_POINTER(icsk->icsk_ulp_data, NULL);
+		socksplice_slot_clear(sk);
 	}
 	restore_prot(sk);
 	soend_end(end);
@@ -526,7 +249,7 @@ static int claimable(const struct sock *sk, const struct socksplice_chan *c)
 	for (f = 0; f < FAMILIES; f++) {
 		const struct proto *plain_prot = f == V6 ? &tcpv6_prot : &tcp_prot;
 
-		if (sk->sk_prot == (c ? socksplice_proto_paired(f == V6) : plain_prot))
+		if (sk->sk_prot == (c ? socksplice_clone_of(f == V6) : plain_prot))
 			return f;
 	}
 	return FAMILIES;
@@ -534,7 +257,6 @@ static int claimable(const struct sock *sk, const struct socksplice_chan *c)
 
 int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 {
-	struct inet_connection_sock *icsk = inet_csk(sk);
 	struct soend *end = socksplice_soend_get(sk);
 	struct socksplice_chan *c;
 	int f;
@@ -574,10 +296,9 @@ int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 	if (c) {
 		smp_store_release(&c->end, end);
 	} else {
-		rcu_assign_pointer(icsk->icsk_ulp_data, end);
-		smp_store_release(&icsk->icsk_ulp_ops, socksplice_soend_ulp);
+		socksplice_slot_fill(sk, SLOT_SOEND, end);
 	}
-	WRITE_ONCE(sk->sk_prot, &prots[!!c][RESTING][f]);
+	socksplice_endpoint_ops_claim(sk, f);
 	/* If not, it rests. */
 	return hook(sk, end) ? 0 : -EINVAL;
 }
@@ -604,28 +325,43 @@ static const struct tcp_ulp_ops ulp_ops = {
 	.release	= ulp_release,
 };
 
-const struct tcp_ulp_ops *socksplice_soend_ulp __ro_after_init;
-
-#define DROP_BATCH	256
-#define DROP_AGAIN	(HZ / 50 ? : 1)		/* jiffies */
-
-static void drop_work(struct work_struct *work);
-static DECLARE_DELAYED_WORK(drop, drop_work);
-
-/* Sockets of ends to be detached, behind number *@last, held. An end leaves the order
- * before its socket loses the last reference.
+/* For who appends to the ring of a source: the data are its mover's. Pairs with claim and
+ * take_source().
  */
-static unsigned int drop_collect(struct sock **sk, u64 *last)
+static bool takes_data(const struct socksplice_chan *c)
+{
+	const struct soend *end = smp_load_acquire(&c->end);
+	struct sosplice *s = end ? smp_load_acquire(&end->out) : NULL;
+
+	return s && socksplice_mover_queue_rcu(s);
+}
+
+static const struct guest_ops guest_ops = {
+	.inherit = inherit,
+	.release = release,
+	.takes_data = takes_data,
+	.has_callbacks = socksplice_soend_has_callbacks,
+};
+
+void socksplice_soends_mark(void)
+{
+	spin_lock_bh(&soends_lock);
+	soends_mark = soends.last;
+	spin_unlock_bh(&soends_lock);
+}
+
+/* An endpoint leaves the order before its socket loses the last reference. */
+unsigned int socksplice_soends_marked(struct sock **sk, unsigned int max, u64 *last)
 {
 	struct order_node *o;
 	unsigned int n = 0;
 
 	spin_lock_bh(&soends_lock);
-	for (o = order_behind(&soends, *last); o && o->number <= soends_drop_until;
+	for (o = order_behind(&soends, *last); o && o->number <= soends_mark;
 	     o = order_next(o)) {
 		struct soend *end = container_of(o, struct soend, all);
 
-		if (n == DROP_BATCH)
+		if (n == max)
 			break;
 		*last = o->number;
 		if (refcount_inc_not_zero(&end->sk->sk_refcnt))
@@ -635,130 +371,28 @@ static unsigned int drop_collect(struct sock **sk, u64 *last)
 	return n;
 }
 
-/* True if there is nothing left to do for this socket. */
-static bool drop_one(struct sock *sk)
-{
-	struct soend *end;
-	bool done = true;
-
-	if (!socksplice_soend_trylock(sk))
-		return false;
-	end = socksplice_soend_get(sk);
-	if (end && !end->out && !end->in) {
-		socksplice_soend_detach(sk);
-	} else if (end) {
-		if (end->out)
-			set_bit(SOSPLICE_DROP, &end->out->flags);
-		queue_both(end);
-		done = false;
-	}
-	release_sock(sk);
-	return done;
-}
-
-static void drop_work(struct work_struct *work)
-{
-	static struct sock *batch[DROP_BATCH];	/* this work's only */
-	bool again = false;
-	unsigned int n, i;
-	u64 last = 0;
-
-	do {
-		n = drop_collect(batch, &last);
-		for (i = 0; i < n; i++) {
-			again |= !drop_one(batch[i]);
-			sock_put(batch[i]);
-		}
-		cond_resched();
-	} while (n == DROP_BATCH);
-	if (again)
-		schedule_delayed_work(&drop, DROP_AGAIN);
-}
-
-void socksplice_soend_drop_all(void)
-{
-	spin_lock_bh(&soends_lock);
-	soends_drop_until = soends.last;
-	spin_unlock_bh(&soends_lock);
-	cancel_delayed_work(&drop);
-	schedule_delayed_work(&drop, 0);
-}
-
-static void make_protos(bool paired, int f, const struct proto *base)
-{
-	struct proto *rest = &prots[paired][RESTING][f], *sink = &prots[paired][SINK][f];
-	struct proto *source = &prots[paired][SOURCE][f];
-
-	*rest = *base;
-	rest->disconnect = soend_disconnect;
-	rest->setsockopt = soend_setsockopt;
-	rest->getsockopt = soend_getsockopt;
-#ifdef CONFIG_BPF_SYSCALL
-	rest->psock_update_sk_prot = NULL;	/* no sockmap: -EOPNOTSUPP */
-#endif
-	*sink = *rest;
-	sink->close = hooked_close;
-	sink->release_cb = soend_release_cb;
-	*source = *sink;
-	source->recvmsg = paired ? paired_source_recvmsg : source_recvmsg;
-}
-
-static int make_ops(int f, const struct proto_ops *base)
-{
-	struct proto_ops *ops = kmalloc_array(2, sizeof(*ops), GFP_KERNEL);
-
-	if (!ops)
-		return -ENOMEM;
-	kmemleak_not_leak(ops);
-	ops[0] = *base;		/* and so its owner */
-	ops[0].poll = hooked_poll;
-	/* Text of the kernel; and else a socket that was disconnected meanwhile, and
-	 * listens, could give birth to one that has our ops and no end.
-	 */
-	ops[0].accept = sock_no_accept;
-	ops[1] = ops[0];
-	ops[1].splice_read = source_splice_read;
-	ops[1].set_rcvlowat = source_set_rcvlowat;
-	base_ops[f] = base;
-	sink_ops[f] = &ops[0];
-	source_ops[f] = &ops[1];
-	return 0;
-}
-
-int socksplice_soend_init(void)
+int __init socksplice_soend_init(void)
 {
 	struct socket *sock;
 	int err;
 
-	if (tcp_prot.release_cb != tcpv6_prot.release_cb) {
-		pr_err("tcp_prot and tcpv6_prot differ on this kernel: not supported\n");
-		return -EOPNOTSUPP;
-	}
-	make_protos(false, V4, &tcp_prot);
-	make_protos(false, V6, &tcpv6_prot);
-	make_protos(true, V4, socksplice_proto_paired(false));
-	make_protos(true, V6, socksplice_proto_paired(true));
-	paired_prot = socksplice_proto_paired(false);
-
-	socksplice_soend_ulp = socksplice_ulp_make(&ulp_ops);
-	if (!socksplice_soend_ulp)
-		return -ENOMEM;
+	err = socksplice_endpoint_ops_init();
+	if (err)
+		return err;
+	err = socksplice_slot_register(SLOT_SOEND, &ulp_ops);
+	if (err)
+		return err;
+	socksplice_guest_register(&guest_ops);
 	err = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, &sock);
 	if (err)
 		return err;
 	socksplice_callbacks_learn(sock->sk);
-	err = make_ops(V4, sock->ops);
+	err = socksplice_endpoint_ops_learn(V4, sock);
 	sock_release(sock);
 	/* IPv6 may be switched off; its ops are not exported everywhere. */
 	if (!err && !sock_create_kern(&init_net, AF_INET6, SOCK_STREAM, IPPROTO_TCP, &sock)) {
-		err = make_ops(V6, sock->ops);
+		err = socksplice_endpoint_ops_learn(V6, sock);
 		sock_release(sock);
 	}
 	return err;
-}
-
-void socksplice_soend_exit(void)
-{
-	cancel_delayed_work_sync(&drop);
-	/* kfree_rcu() needs nothing of ours. */
 }

@@ -13,6 +13,7 @@
 
 #include "datapath/rx.h"
 #include "pair/end.h"
+#include "sosplice/evict.h"
 #include "sosplice/splice.h"
 
 /* Whether the first argument of the task's system call is the socket: 1, 0, or -EAGAIN

@@ -22,6 +22,7 @@
 #include <linux/spinlock.h>
 #include <net/tcp.h>
 
+#include "sosplice/loop.h"
 #include "sosplice/splice.h"
 
 #define LOOP_HOPS_MAX	128	/* splices; a longer chain is taken for a loop */

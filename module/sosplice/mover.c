@@ -16,25 +16,24 @@
  * meanwhile.
  */
 #include <linux/bvec.h>
-#include <linux/cpumask.h>
-#include <linux/cpuset.h>
-#include <linux/sched/isolation.h>
 #include <linux/sched/signal.h>
 #include <linux/sizes.h>
-#include <linux/workqueue.h>
 #include <net/tcp.h>
 
-#include "compat/compat.h"
 #include "core/stats.h"
 #include "pair/end.h"
 #include "sosplice/batch.h"
+#include "sosplice/budget.h"
+#include "sosplice/endpoint.h"
+#include "sosplice/evict.h"
+#include "sosplice/finish.h"
+#include "sosplice/loop.h"
+#include "sosplice/mover.h"
 #include "sosplice/paired_io.h"
 #include "sosplice/splice.h"
 
 #define MOVER_BUDGET	(256U << 10)	/* bytes, until others get the CPU */
 #define MOVER_BACKOFF_MAX	(HZ / 10 ? : 1)	/* jiffies */
-
-static struct workqueue_struct *mover_wq;
 
 enum mover_next {
 	NEXT_WAIT,	/* until something happens */
@@ -217,19 +216,6 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 	return max(ret, 0);
 }
 
-static void tick_later(struct sosplice *s, unsigned long delay)
-{
-	refcount_inc(&s->ref);
-	if (mod_delayed_work(mover_wq, &s->tick, delay))
-		refcount_dec(&s->ref);	/* it was pending, with a reference */
-}
-
-void socksplice_mover_stop_tick(struct sosplice *s)
-{
-	if (cancel_delayed_work(&s->tick))
-		socksplice_sosplice_put(s);
-}
-
 /* Nothing moves just now, and the source is locked: has its time run out? */
 static bool idle_is_over(struct sosplice *s)
 {
@@ -238,7 +224,7 @@ static bool idle_is_over(struct sosplice *s)
 	if (time_after_eq(jiffies, s->last + s->idle))
 		return true;
 	if (!delayed_work_pending(&s->tick))
-		tick_later(s, s->last + s->idle - jiffies);
+		socksplice_mover_tick(s, s->last + s->idle - jiffies);
 	return false;
 }
 
@@ -484,43 +470,6 @@ static bool leave_sink(struct sosplice *s)
 	return true;
 }
 
-void socksplice_mover_queue(struct sosplice *s)
-{
-	refcount_inc(&s->ref);
-	if (!queue_work(mover_wq, &s->work))
-		refcount_dec(&s->ref);
-}
-
-/* The sink's owner may set it to any number, by SO_INCOMING_CPU. */
-static bool may_work_on(unsigned int cpu)
-{
-	return cpu < nr_cpu_ids && cpu_online(cpu) && !cpu_is_isolated(cpu) &&
-	       housekeeping_test_cpu(cpu, HK_TYPE_WQ);
-}
-
-/* Not what waits for its share of the CPU: its turn finds what has come. */
-static bool queue_on(unsigned int cpu, struct sosplice *s)
-{
-	if (!refcount_inc_not_zero(&s->ref))
-		return false;
-	if (socksplice_budget_waits(s) || !queue_work_on(cpu, mover_wq, &s->work))
-		socksplice_sosplice_put(s);
-	return true;
-}
-
-bool socksplice_mover_queue_rcu(struct sosplice *s)
-{
-	return queue_on(WORK_CPU_UNBOUND, s);
-}
-
-bool socksplice_mover_queue_arrived(struct sosplice *s)
-{
-	const unsigned int cpu = READ_ONCE(s->dst->sk_incoming_cpu);
-	const bool acked = !socksplice_chan_get_rcu(s->dst);	/* of a ring nobody acknowledges */
-
-	return queue_on(acked && may_work_on(cpu) ? cpu : WORK_CPU_UNBOUND, s);
-}
-
 /* Where a thread began, to know what it has run since. */
 struct cpu_mark {
 	u64 awake;		/* ns, but for those that it waited for a CPU */
@@ -579,7 +528,7 @@ static void mover_run_and_plan(struct sosplice *s)
 		break;
 	case NEXT_LATER:
 	case NEXT_BUSY:
-		tick_later(s, s->backoff);
+		socksplice_mover_tick(s, s->backoff);
 		backoff = min_t(unsigned int, 2 * s->backoff, MOVER_BACKOFF_MAX);
 		break;
 	case NEXT_WAIT:
@@ -588,7 +537,7 @@ static void mover_run_and_plan(struct sosplice *s)
 	s->backoff = backoff;
 }
 
-static void mover_work(struct work_struct *work)
+void socksplice_mover_work(struct work_struct *work)
 {
 	struct sosplice *s = container_of(work, struct sosplice, work);
 	/* An end is short, and happens once. */
@@ -601,35 +550,4 @@ static void mover_work(struct work_struct *work)
 		mover_run_and_plan(s);
 	socksplice_budget_leave(s->user, entered, cpu_since(&mark));
 	socksplice_sosplice_put(s);
-}
-
-static void mover_tick(struct work_struct *work)
-{
-	struct sosplice *s = container_of(to_delayed_work(work), struct sosplice, tick);
-
-	socksplice_mover_queue(s);
-	socksplice_sosplice_put(s);
-}
-
-bool socksplice_mover_later(struct delayed_work *work, unsigned long delay)
-{
-	return queue_delayed_work_on(smp_processor_id(), mover_wq, work, delay);
-}
-
-void socksplice_mover_prepare(struct sosplice *s)
-{
-	s->backoff = 1;
-	INIT_WORK(&s->work, mover_work);
-	INIT_DELAYED_WORK(&s->tick, mover_tick);
-}
-
-int socksplice_mover_init(void)
-{
-	mover_wq = alloc_workqueue("socksplice", COMPAT_WQ_PERCPU, 0);
-	return mover_wq ? 0 : -ENOMEM;
-}
-
-void socksplice_mover_exit(void)
-{
-	destroy_workqueue(mover_wq);
 }

@@ -8,7 +8,6 @@
 #include "pair/end.h"
 #include "pair/look.h"
 #include "sosplice/paired_io.h"
-#include "sosplice/splice.h"
 
 bool socksplice_leg_enter(struct sock *sk)
 {
@@ -83,7 +82,7 @@ u32 socksplice_leg_unread(const struct sock *sk)
 	const struct socksplice_chan *c = rx_chan(sk);
 
 	sock_owned_by_me(sk);
-	return c ? socksplice_rx_ring_unread(sk, c) : 0;
+	return c ? socksplice_look_ring_unread(sk, c) : 0;
 }
 
 bool socksplice_leg_must_wait(struct sock *sk)
@@ -111,33 +110,4 @@ int socksplice_leg_send(struct sock *sk, struct msghdr *msg, size_t len,
 	set_active_memcg(old);
 	socksplice_stat_add(SOCKSPLICE_STAT_so_splice_to_ring_bytes, c->ring_bytes - before);
 	return ret;
-}
-
-bool socksplice_leg_wake(const struct socksplice_chan *c)
-{
-	const struct soend *end = smp_load_acquire(&c->end);	/* see claim, take_source() */
-	struct sosplice *s = end ? smp_load_acquire(&end->out) : NULL;
-
-	return s && socksplice_mover_queue_rcu(s);
-}
-
-/* As found when the socket was enrolled, or those of its end. */
-static bool has_callbacks(const struct socksplice_chan *c, const struct sock *sk)
-{
-	return (READ_ONCE(sk->sk_data_ready) == c->data_ready && !READ_ONCE(sk->sk_user_data)) ||
-	       socksplice_soend_has_callbacks(sk, READ_ONCE(c->end));
-}
-
-bool socksplice_leg_has_callbacks(const struct socksplice_chan *c, const struct sock *sk)
-{
-	struct sock *lock = (struct sock *)sk;
-	bool has = has_callbacks(c, sk);
-
-	if (likely(has))
-		return true;
-	/* A splice may be putting its own there, or taking them away. */
-	read_lock_bh(&lock->sk_callback_lock);
-	has = has_callbacks(c, sk);
-	read_unlock_bh(&lock->sk_callback_lock);
-	return has;
 }

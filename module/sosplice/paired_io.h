@@ -62,12 +62,4 @@ bool socksplice_leg_must_wait(struct sock *sk);
 int socksplice_leg_send(struct sock *sk, struct msghdr *msg, size_t len,
 			struct mem_cgroup *memcg);
 
-/* For the peer @c of who appends, and its socket, under rcu_read_lock(). */
-
-/* Queues the mover of the splice whose source it is: false if there is none. */
-bool socksplice_leg_wake(const struct socksplice_chan *c);
-
-/* Nobody but a splice has taken the socket's callbacks. */
-bool socksplice_leg_has_callbacks(const struct socksplice_chan *c, const struct sock *sk);
-
 #endif /* SOCKSPLICE_LEG_H */

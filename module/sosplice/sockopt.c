@@ -11,6 +11,7 @@
 #include <linux/uaccess.h>
 #include <net/sock.h>
 
+#include "sosplice/begin.h"
 #include "sosplice/sockopt.h"
 #include "sosplice/sockopt_bsd.h"
 #include "sosplice/splice.h"

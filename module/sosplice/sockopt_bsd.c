@@ -9,6 +9,7 @@
 #include <linux/sockptr.h>
 #include <net/sock.h>
 
+#include "sosplice/begin.h"
 #include "sosplice/sockopt.h"
 #include "sosplice/sockopt_bsd.h"
 #include "sosplice/splice.h"

@@ -4,12 +4,13 @@
 #include <linux/workqueue.h>
 #include <net/tcp.h>
 
+#include "core/params.h"
 #include "core/stats.h"
 #include "datapath/unpair.h"
 #include "pair/end.h"
+#include "pair/look.h"
+#include "pair/pairs.h"
 #include "upkeep/probe.h"
-
-unsigned int socksplice_path_timeout = 5;
 
 static void probe_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(probe, probe_work);
@@ -52,7 +53,7 @@ static bool may_probe(const struct sock *sk)
 	 * count among its duplicate ACKs. Nor while an ACK is owed: TCP would take it for
 	 * sent with the probe, and the peer reads nothing of a segment that old.
 	 */
-	return socksplice_probe_asks(sk) &&
+	return socksplice_path_asks(sk) &&
 	       !inet_csk_ack_scheduled(sk) && !tp->compressed_ack &&
 	       !tp->packets_out && tp->write_seq == tp->snd_una && !tp->repair;
 }

@@ -17,26 +17,6 @@
 #ifndef SOCKSPLICE_PROBE_H
 #define SOCKSPLICE_PROBE_H
 
-#include <net/tcp.h>
-
-/* Seconds. Above five, probes come less often than once a second. */
-#define SOCKSPLICE_PATH_TIMEOUT_MIN	3
-#define SOCKSPLICE_PATH_TIMEOUT_MAX	300
-extern unsigned int socksplice_path_timeout;
-
-/* The state of @sk lets it send probes: else it hears of nothing new. */
-static inline bool socksplice_probe_asks(const struct sock *sk)
-{
-	return (1 << READ_ONCE(sk->sk_state)) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT);
-}
-
-/* A packet that answers @sk has come within the time-out. @sk need not be locked. */
-static inline bool socksplice_probe_is_fresh(const struct sock *sk)
-{
-	return tcp_jiffies32 - READ_ONCE(tcp_sk(sk)->rcv_tstamp) <=
-	       READ_ONCE(socksplice_path_timeout) * HZ;
-}
-
 /* There is a live pair: probe from now on. Any context. */
 void socksplice_probe_start(void);
 

@@ -2,17 +2,17 @@
 #include <linux/jiffies.h>
 #include <linux/workqueue.h>
 
+#include "core/params.h"
 #include "core/stats.h"
 #include "pair/end.h"
 #include "pair/pages.h"
+#include "pair/pairs.h"
 #include "upkeep/reclaim.h"
 
 #define IDLE_INTERVAL	HZ
 
 static void idle_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(idle, idle_work);
-
-unsigned int socksplice_ring_idle = 30;
 
 /* idle_work() only. */
 static struct pairs_batch batch;

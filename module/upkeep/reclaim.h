@@ -6,9 +6,6 @@
 #ifndef SOCKSPLICE_IDLE_H
 #define SOCKSPLICE_IDLE_H
 
-#define SOCKSPLICE_RING_IDLE_MAX	86400
-extern unsigned int socksplice_ring_idle;	/* seconds, 0 for never */
-
 /* There are pairs: begins to look at them. Any context. */
 void socksplice_idle_start(void);
 

@@ -17,6 +17,7 @@
 #include "core/throttle.h"
 #include "datapath/unpair.h"
 #include "pair/end.h"
+#include "pair/pairs.h"
 #include "upkeep/yield.h"
 
 #define TAP_INTERVAL	HZ

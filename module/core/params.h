@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The module's parameters: values that an administrator may change at any time, in
+ * /sys/module/socksplice/parameters. params.c has their bounds, defaults and uses. Written
+ * with WRITE_ONCE(), read with READ_ONCE().
+ */
+#ifndef SOCKSPLICE_PARAMS_H
+#define SOCKSPLICE_PARAMS_H
+
+#include <linux/types.h>
+
+#define SOCKSPLICE_MEMORY_CAP_MAX	(1ULL << 40)	/* bytes; the most that the command line takes */
+
+extern bool socksplice_pairing;
+extern bool socksplice_shadow;
+extern bool socksplice_unprivileged_splice;
+extern unsigned int socksplice_splice_cpu_percent;
+extern unsigned int socksplice_path_timeout;	/* seconds */
+extern unsigned int socksplice_ring_idle;	/* seconds, 0: never */
+extern unsigned int socksplice_short_wait;	/* µs */
+extern unsigned int socksplice_ring_size;	/* bytes */
+extern unsigned int socksplice_ring_max;	/* bytes; 0: rings do not grow */
+extern u64 socksplice_memory_cap;		/* bytes, 0: no limit */
+
+/* Whether a ring may have @size bytes: a power of two, between the bounds of uapi/. */
+bool socksplice_ring_size_valid(u32 size);
+
+/* Sets the defaults that depend on the machine. */
+void socksplice_params_init(void);
+
+#endif /* SOCKSPLICE_PARAMS_H */

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <net/tcp.h>
+
+#include "pair/look.h"
+
+int socksplice_look_inq(struct sock *sk, const struct socksplice_chan *c)
+{
+	struct rx_look l;
+
+	sock_owned_by_me(sk);
+	rx_look(sk, c, &l);
+	return tcp_inq(sk) + (socksplice_rx_mark_before(sk, l.tcp) ? 0 : l.ring);
+}
+
+int socksplice_look_inq_hint(const struct sock *sk, const struct socksplice_chan *c)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	int inq;
+
+	sock_owned_by_me(sk);
+	if (!c)
+		return tp->rcv_nxt - tp->copied_seq;
+	inq = socksplice_look_available(sk, c);
+	/* The FIN may have been taken with TCP's bytes that stood before the ring's. */
+	return inq && sock_flag(sk, SOCK_DONE) && tp->rcv_nxt == tp->copied_seq ? inq + 1 : inq;
+}
+
+u32 socksplice_look_received(const struct sock *sk, bool *told)
+{
+	const u32 seq = READ_ONCE(tcp_sk(sk)->rcv_nxt);
+	int mark;
+
+	/* Between two arrivals the unread bytes only become fewer, and TCP looks again when
+	 * the mark is lowered. So if the test below holds now, it held when the last byte
+	 * arrived, or TCP has told the reader since.
+	 */
+	smp_rmb();
+	mark = READ_ONCE(sk->sk_rcvlowat);
+	*told = mark <= 1 || (int)(seq - READ_ONCE(tcp_sk(sk)->copied_seq)) >= mark ||
+		sock_flag(sk, SOCK_DONE);
+	return seq;
+}
+
+bool socksplice_look_at_tcp(const struct socksplice_chan *peer, u32 *seq, bool *told)
+{
+	const struct sock *psk;
+
+	rcu_read_lock();
+	psk = rcu_dereference(peer->sk);
+	if (psk)
+		*seq = socksplice_look_received(psk, told);
+	rcu_read_unlock();
+	return psk;
+}
+
+u32 socksplice_look_rcv_nxt(const struct socksplice_chan *peer)
+{
+	bool told;
+	u32 seq = 0;
+
+	socksplice_look_at_tcp(peer, &seq, &told);
+	return seq;
+}

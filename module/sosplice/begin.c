@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * How a splice begins. Both sockets are claimed, one after the other, and point to the
+ * splice; nothing moves yet. Tasks that sleep in TCP's recvmsg of the source are sent out of
+ * it. Then the caller moves what is queued, before it returns. What the application writes to
+ * the sink next comes behind that, and an error that ends the splice at once is there.
+ */
+#include <linux/capability.h>
+#include <linux/cred.h>
+#include <linux/net.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <net/tcp.h>
+
+#include "core/inflight.h"
+#include "core/params.h"
+#include "core/stats.h"
+#include "sosplice/begin.h"
+#include "sosplice/end_all.h"
+#include "sosplice/endpoint.h"
+#include "sosplice/evict.h"
+#include "sosplice/finish.h"
+#include "sosplice/loop.h"
+#include "sosplice/mover.h"
+#include "sosplice/paired_io.h"
+#include "sosplice/splice.h"
+
+#define START_WAIT	HZ	/* jiffies */
+
+bool socksplice_sosplice_enabled;
+
+static int unsplice(struct sock *sk)
+{
+	struct soend *end;
+	struct sosplice *s;
+	int err = 0;
+
+	lock_sock(sk);
+	end = socksplice_soend_get(sk);
+	s = end ? end->out : NULL;
+	if (s)
+		socksplice_sosplice_end(s, 0);
+	else
+		err = sk->sk_state == TCP_LISTEN ? -EOPNOTSUPP : -ENOTCONN;
+	release_sock(sk);
+	return err;
+}
+
+static bool may_splice(void)
+{
+	if (READ_ONCE(socksplice_unprivileged_splice) &&
+	    current_user_ns() == &init_user_ns)
+		return true;
+	return capable(CAP_NET_ADMIN);
+}
+
+bool socksplice_sosplice_is_tcp(const struct sock *sk)
+{
+	return (sk->sk_family == AF_INET || sk->sk_family == AF_INET6) &&
+	       sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP;
+}
+
+/* Under the source's lock. */
+static int take_source(struct sosplice *s, struct soend **spare)
+{
+	struct sock *sk = s->src;
+	struct soend *end;
+	int err;
+
+	err = socksplice_soend_claim(sk, spare);
+	if (err)
+		return err;
+	end = socksplice_soend_get(sk);
+	if (end->out)
+		return -EBUSY;
+	refcount_inc(&s->ref);
+	smp_store_release(&end->out, s);	/* whole, for socksplice_leg_wake() */
+	socksplice_sosplices_add(s);
+	socksplice_stat_inc(SOCKSPLICE_STAT_so_splices_made);
+	socksplice_soend_update(sk, end);
+	return 0;
+}
+
+/* Under the sink's lock. */
+static int take_sink(struct sosplice *s, struct soend **spare)
+{
+	struct sock *sk = s->dst;
+	struct soend *end;
+	int err;
+
+	err = socksplice_soend_claim(sk, spare);
+	if (err)
+		return err;
+	end = socksplice_soend_get(sk);
+	if (end->in) {
+		if (!test_bit(SOSPLICE_ENDED, &end->in->flags))
+			return -EBUSY;
+		clear_bit(SOSPLICE_SINK_KNOWS, &end->in->flags);
+		socksplice_sosplice_put(end->in);
+	}
+	refcount_inc(&s->ref);
+	WRITE_ONCE(end->in, s);
+	set_bit(SOSPLICE_SINK_KNOWS, &s->flags);
+	socksplice_soend_update(sk, end);
+	return 0;
+}
+
+/* Sees to it that a source does not notice when its sink is refused. */
+static int check_sink(struct sock *sk)
+{
+	struct soend *end;
+	int err = 0;
+
+	lock_sock(sk);
+	end = socksplice_soend_get(sk);
+	if (sk->sk_state == TCP_LISTEN)
+		err = -EOPNOTSUPP;
+	else if (sk->sk_state == TCP_CLOSE)
+		err = -ENOTCONN;
+	else if (end && end->in && !test_bit(SOSPLICE_ENDED, &end->in->flags))
+		err = -EBUSY;
+	release_sock(sk);
+	return err;
+}
+
+/* Whether it was in time to end a splice that has moved nothing. */
+static bool undo(struct sosplice *s, const bool fresh[2])
+{
+	struct sock *src = s->src;
+	struct soend *end;
+	bool undone;
+
+	lock_sock(src);
+	end = socksplice_soend_get(src);
+	undone = end && end->out == s && !s->moved;
+	if (undone) {
+		/* The mover detaches the sink's: its lock may be somebody's for ever. */
+		if (fresh[1] || (fresh[0] && s->dst == src))
+			set_bit(SOSPLICE_UNDONE, &s->flags);
+		socksplice_sosplice_end(s, 0);
+		if (fresh[0] && !end->in)
+			socksplice_soend_detach(src);
+	}
+	release_sock(src);
+	return undone;
+}
+
+/* Has those leave who read by TCP's own function, and lets the mover move. It sees to those
+ * that take longer, before it moves anything.
+ */
+static int let_run(struct sosplice *s)
+{
+	const unsigned long until = jiffies + START_WAIT;
+	struct sock *sk = s->src;
+	struct soend *end;
+	bool go;
+
+	for (;;) {
+		lock_sock(sk);
+		go = !socksplice_sleeper_expel(sk) || time_after(jiffies, until);
+		if (go) {
+			end = socksplice_soend_get(sk);
+			if (end && end->out == s)
+				WRITE_ONCE(end->moved, 0);
+			s->queued = tcp_sk(sk)->rcv_nxt - tcp_sk(sk)->copied_seq +
+				    socksplice_leg_unread(sk);
+			s->last = jiffies;	/* the idle time begins */
+			set_bit(SOSPLICE_RUNNING, &s->flags);
+			/* Before the mover looks at the ring: see socksplice_leg_wake(). */
+			smp_mb__after_atomic();
+		}
+		release_sock(sk);
+		if (go)
+			return 0;
+		if (signal_pending(current))
+			return -ERESTARTSYS;
+		schedule_timeout_interruptible(1);
+	}
+}
+
+/* Until the mover has moved what was queued when the splice began. A task may own the
+ * sink's lock for ever; a reader that was there before gets no more than its time.
+ */
+static int wait_settled(struct sosplice *s)
+{
+	long ret;
+
+	do
+		ret = wait_for_completion_interruptible_timeout(&s->settled, START_WAIT);
+	while (!ret && !READ_ONCE(s->awaits_reader));
+	return min(ret, 0L);
+}
+
+/* 0 once the splice has begun, whether or not it has ended by then. */
+static int start(struct sosplice *s, const bool fresh[2])
+{
+	int err = let_run(s);
+
+	if (!err) {
+		socksplice_mover_begin(s);
+		err = wait_settled(s);
+	}
+	if (!err || undo(s, fresh))
+		return err;
+	/* Too late to say that nothing was moved. */
+	wait_for_completion_killable(&s->settled);
+	return 0;
+}
+
+/* Takes one of the sockets by @take. *@fresh: it got its end for that. */
+static int take(struct sosplice *s, struct sock *sk, bool *fresh,
+		int (*take_it)(struct sosplice *s, struct soend **spare))
+{
+	struct soend *spare = kzalloc(sizeof(*spare), GFP_KERNEL_ACCOUNT);
+	int err;
+
+	if (!spare)
+		return -ENOMEM;
+	lock_sock(sk);
+	err = take_it(s, &spare);
+	*fresh = !spare;
+	if (err && *fresh)
+		socksplice_soend_detach(sk);
+	release_sock(sk);
+	kfree(spare);
+	return err;
+}
+
+static int splice(struct sock *src, struct sock *dst, s64 max, u64 idle_us)
+{
+	bool fresh[2] = {};	/* source, sink */
+	struct sosplice *s;
+	int err;
+
+	s = socksplice_sosplice_alloc(src, dst, max, idle_us, socksplice_mover_work);
+	if (!s)
+		return -ENOMEM;
+	err = take(s, src, &fresh[0], take_source);
+	if (!err) {
+		err = take(s, dst, &fresh[1], take_sink);
+		if (err) {
+			fresh[1] = false;
+			undo(s, fresh);
+		} else {
+			/* If it ended before the sink was taken, the mover has been here in
+			 * vain: it would have looked for SOSPLICE_SINK_KNOWS.
+			 */
+			if (test_bit(SOSPLICE_ENDED, &s->flags))
+				socksplice_mover_queue(s);
+			err = start(s, fresh);
+		}
+	}
+	socksplice_sosplice_put(s);
+	return err;
+}
+
+/* What security modules say of a read(2) from the one and a write(2) to the other. */
+static int may_move(const struct socket *src, const struct socket *dst)
+{
+	int err;
+
+	err = src->file ? rw_verify_area(READ, src->file, NULL, 1) : 0;
+	return err ?: rw_verify_area(WRITE, dst->file, NULL, 1);
+}
+
+int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us)
+{
+	struct socket *sock;
+	struct soend *end;
+	bool busy;
+	int err = 0;
+
+	if (fd >= 0 && !(READ_ONCE(socksplice_sosplice_enabled) && READ_ONCE(socksplice_loaded)))
+		return -ENOPROTOOPT;
+	if (!socksplice_sosplice_is_tcp(src))
+		return -EPROTONOSUPPORT;
+	if (max < 0)
+		return -EINVAL;
+	if (fd < 0)
+		return unsplice(src);
+	if (!may_splice())
+		return -EPERM;
+
+	lock_sock(src);
+	end = socksplice_soend_get(src);
+	busy = end && end->out;
+	if (src->sk_state == TCP_LISTEN)
+		err = -EOPNOTSUPP;
+	else if (src->sk_state == TCP_CLOSE)
+		err = -ENOTCONN;
+	release_sock(src);
+	if (err)
+		return err;
+
+	sock = sockfd_lookup(fd, &err);
+	if (!sock)
+		return err;
+	err = may_move(src->sk_socket, sock);
+	if (err)
+		goto put;
+	if (!socksplice_sosplice_is_tcp(sock->sk))
+		err = -EPROTONOSUPPORT;
+	else if (busy)
+		err = -EBUSY;
+	else
+		err = check_sink(sock->sk);
+	if (!err)
+		err = splice(src, sock->sk, max, idle_us);
+put:
+	sockfd_put(sock);
+	return err;
+}
+
+u64 socksplice_sosplice_moved(const struct sock *sk)
+{
+	struct soend *end;
+	u64 moved;
+
+	rcu_read_lock();
+	end = socksplice_soend_get_rcu(sk);
+	moved = end ? READ_ONCE(end->moved) : 0;
+	rcu_read_unlock();
+	return moved;
+}
+
+int __init socksplice_sosplice_init(void)
+{
+	int err = socksplice_soend_init();
+
+	socksplice_loop_init();
+	return err ? : socksplice_sosplices_init();
+}
+
+void socksplice_sosplice_exit(void)
+{
+	socksplice_soend_drop_exit();
+	socksplice_sosplices_exit();
+}

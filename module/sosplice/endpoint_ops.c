@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Our proto_ops carry the owner of those they replace. So the close of the socket drops the
+ * reference that was taken with the original; inflight.h has what keeps our text.
+ */
+#include <linux/kmemleak.h>
+#include <linux/poll.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <net/inet_common.h>
+#include <net/tcp.h>
+#include <net/transp_v6.h>
+
+#include "compat/compat.h"
+#include "core/hook.h"
+#include "core/inflight.h"
+#include "datapath/proto.h"
+#include "datapath/rx.h"
+#include "datapath/splice_read.h"
+#include "pair/clone.h"
+#include "pair/end.h"
+#include "sosplice/endpoint.h"
+#include "sosplice/endpoint_ops.h"
+#include "sosplice/finish.h"
+#include "sosplice/splice.h"
+
+/* Filled by init. NULL where there is no IPv6. Ours are never freed: accept() gives a new
+ * socket the ops of the one that it is called on, before it has found out that this does
+ * not listen, and without a reference on us.
+ */
+static const struct proto_ops *base_ops[FAMILIES], *source_ops[FAMILIES], *sink_ops[FAMILIES];
+static struct proto prots[2][ROLES][FAMILIES];	/* first: paired */
+
+/* PAIR's functions. They also serve a socket that is not, or no longer, paired. */
+static const struct proto *paired_prot;
+
+/* The socket's spinlock is held; it is still owned. */
+static void soend_release_cb(struct sock *sk)
+{
+	struct soend *end = socksplice_soend_get(sk);
+
+	tcp_prot.release_cb(sk);
+	if (end && end->wanted) {
+		end->wanted = false;
+		socksplice_soend_queue(end);
+	}
+}
+
+/* Our own wake function tells our sleepers from TCP's; see evict.c. */
+static int reader_wake(struct wait_queue_entry *wq, unsigned int mode, int sync, void *key)
+{
+	return woken_wake_function(wq, mode, sync, key);
+}
+
+/* Returns with the socket not locked: 0 once it is no splice's source, or the error
+ * that a read comes to. Who might sleep then is sent to enter the call again, by the
+ * function that the socket has now: in TCP's, called from ours, the module would be
+ * held meanwhile.
+ */
+static int reader_wait(struct sock *sk, bool nonblock)
+{
+	DEFINE_WAIT_FUNC(wait, reader_wake);
+	struct soend *end;
+	long timeo;
+	int err = 0;
+
+	lock_sock(sk);
+	timeo = sock_rcvtimeo(sk, nonblock);
+	add_wait_queue(sk_sleep(sk), &wait);
+	for (;;) {
+		end = socksplice_soend_get(sk);
+		if (!end || !end->out)
+			break;
+		if (!timeo)
+			err = -EAGAIN;
+		else if (signal_pending(current))
+			err = sock_intr_errno(timeo);
+		if (err)
+			break;
+		release_sock(sk);
+		timeo = wait_woken(&wait, TASK_INTERRUPTIBLE, timeo);
+		lock_sock(sk);
+	}
+	remove_wait_queue(sk_sleep(sk), &wait);
+	release_sock(sk);
+	return err || nonblock ? err : socksplice_hook_restart(sk);
+}
+
+static int source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
+			  int flags COMPAT_ADDR_LEN_PARAM)
+{
+	int ret = 0;
+
+	socksplice_enter();
+	if (!(flags & (MSG_ERRQUEUE | MSG_OOB)))
+		ret = reader_wait(sk, flags & MSG_DONTWAIT);
+	if (!ret)
+		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+	socksplice_leave();
+	return ret;
+}
+
+/* The ring's bytes are read by its own function. */
+static int paired_source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
+				 int flags COMPAT_ADDR_LEN_PARAM)
+{
+	int ret = 0;
+
+	socksplice_enter();
+	if (!(flags & (MSG_ERRQUEUE | MSG_OOB)))
+		ret = reader_wait(sk, flags & MSG_DONTWAIT);
+	if (!ret)
+		ret = socksplice_rx_recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+	socksplice_leave();
+	return ret;
+}
+
+static ssize_t source_splice_read(struct socket *sock, loff_t *ppos,
+				  struct pipe_inode_info *pipe, size_t len,
+				  unsigned int flags)
+{
+	ssize_t ret;
+
+	socksplice_enter();
+	ret = reader_wait(sock->sk, sock->file->f_flags & O_NONBLOCK);
+	/* Calls from here pass the hook. */
+	if (!ret && socksplice_pair_owns(sock->sk))
+		ret = socksplice_pair_splice_read(sock, ppos, pipe, len, flags);
+	else if (!ret)
+		ret = inet_stream_ops.splice_read(sock, ppos, pipe, len, flags);
+	socksplice_leave();
+	return ret;
+}
+
+/* tcp_poll() looks at the receive queue, where the mover leaves what the sink has no
+ * room for; and at an end of stream that the splice has yet to reach.
+ */
+static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *wait)
+{
+	unsigned int moves = 0;
+	struct soend *end;
+	__poll_t mask;
+
+	socksplice_enter();
+	rcu_read_lock();
+	end = socksplice_soend_get_rcu(sock->sk);
+	if (end)
+		moves = smp_load_acquire(&end->err_moves);	/* see err_back */
+	rcu_read_unlock();
+
+	mask = tcp_poll(file, sock, wait);	/* enqueues first, then looks; may sleep */
+
+	rcu_read_lock();
+	smp_rmb();	/* sk_err before err_moves: see err_out */
+	end = socksplice_soend_get_rcu(sock->sk);
+	if (end && READ_ONCE(end->out))
+		mask &= ~(EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLHUP);
+	if (end && (moves & 1 || moves != READ_ONCE(end->err_moves)))
+		mask |= EPOLLERR;
+	rcu_read_unlock();
+	socksplice_leave();
+	return mask;
+}
+
+/* As for what socksplice_soend_update() hides. Locked. */
+static int source_set_rcvlowat(struct sock *sk, int val)
+{
+	struct soend *end = socksplice_soend_get(sk);
+	int ret = inet_stream_ops.set_rcvlowat(sk, val);
+
+	if (end && end->lowat_hidden) {
+		end->rcvlowat = sk->sk_rcvlowat;
+		WRITE_ONCE(sk->sk_rcvlowat, 1);
+	}
+	return ret;
+}
+
+static void hooked_close(struct sock *sk, long timeout)
+{
+	struct soend *end;
+
+	socksplice_enter();
+	lock_sock(sk);
+	end = socksplice_soend_get(sk);
+	if (end)
+		socksplice_sosplice_leave(sk, end);
+	release_sock(sk);
+	paired_prot->close(sk, timeout);
+	socksplice_leave();
+}
+
+/* Called with the socket locked. */
+static int soend_disconnect(struct sock *sk, int flags)
+{
+	struct soend *end;
+	int ret;
+
+	socksplice_enter();
+	socksplice_rx_turn_wait(sk);	/* may drop the lock; proto_disconnect() does not then */
+	end = socksplice_soend_get(sk);
+	if (end) {
+		socksplice_sosplice_leave(sk, end);
+		socksplice_soend_detach(sk);
+	}
+	ret = (socksplice_chan_get(sk) ? paired_prot : &tcp_prot)->disconnect(sk, flags);
+	socksplice_leave();
+	return ret;
+}
+
+/* What needs the ULP slot or a socket that nobody else uses gets it if the socket has
+ * no splice, else -EBUSY.
+ */
+static int soend_setsockopt(struct sock *sk, int level, int optname,
+			    sockptr_t optval, unsigned int optlen)
+{
+	struct soend *end;
+	int ret = 0;
+
+	socksplice_enter();
+	if (socksplice_proto_wants_plain(sk, level, optname, optlen)) {
+		lock_sock(sk);
+		end = socksplice_soend_get(sk);
+		if (end)
+			socksplice_sosplice_tidy(sk, end);
+		if (end && (end->out || end->in))
+			ret = -EBUSY;
+		else if (end)
+			socksplice_soend_detach(sk);
+		release_sock(sk);
+	}
+	if (!ret)
+		ret = paired_prot->setsockopt(sk, level, optname, optval, optlen);
+	socksplice_leave();
+	return ret;
+}
+
+static int soend_getsockopt(struct sock *sk, int level, int optname,
+			    char __user *optval, int __user *optlen)
+{
+	struct soend *end;
+	bool source = false;
+	int ret;
+
+	socksplice_enter();
+	if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE) {
+		lock_sock(sk);
+		end = socksplice_soend_get(sk);
+		source = end && end->out;
+		release_sock(sk);
+	}
+	ret = source ? -EBUSY : paired_prot->getsockopt(sk, level, optname, optval, optlen);
+	socksplice_leave();
+	return ret;
+}
+
+enum family socksplice_endpoint_ops_family(const struct proto *prot)
+{
+	enum family f;
+	int role;
+
+	for (f = 0; f < FAMILIES; f++)
+		for (role = 0; role < ROLES; role++)
+			if (prot == &prots[false][role][f] || prot == &prots[true][role][f])
+				return f;
+	return FAMILIES;
+}
+
+bool socksplice_endpoint_ops_are_plain(const struct socket *sock)
+{
+	return sock->ops && (sock->ops == base_ops[V4] || sock->ops == base_ops[V6]);
+}
+
+void socksplice_endpoint_ops_claim(struct sock *sk, enum family f)
+{
+	WRITE_ONCE(sk->sk_prot, &prots[!!socksplice_chan_get(sk)][RESTING][f]);
+}
+
+void socksplice_endpoint_ops_set(struct sock *sk, enum role role)
+{
+	const struct proto_ops **ops = role == RESTING ? base_ops :
+				       role == SOURCE ? source_ops : sink_ops;
+	struct socket *sock = sk->sk_socket;	/* NULL once it is closed */
+	int f = socksplice_endpoint_ops_family(sk->sk_prot);
+
+	if (f < FAMILIES)
+		WRITE_ONCE(sk->sk_prot, &prots[!!socksplice_chan_get(sk)][role][f]);
+	/* A v4-mapped socket has the ops of its family, not of its struct proto. */
+	for (f = 0; sock && f < FAMILIES; f++) {
+		if (base_ops[f] && (sock->ops == source_ops[f] || sock->ops == sink_ops[f] ||
+				    sock->ops == base_ops[f])) {
+			WRITE_ONCE(sock->ops, ops[f]);
+			break;
+		}
+	}
+}
+
+static void __init make_protos(bool paired, int f, const struct proto *base)
+{
+	struct proto *rest = &prots[paired][RESTING][f], *sink = &prots[paired][SINK][f];
+	struct proto *source = &prots[paired][SOURCE][f];
+
+	*rest = *base;
+	rest->disconnect = soend_disconnect;
+	rest->setsockopt = soend_setsockopt;
+	rest->getsockopt = soend_getsockopt;
+#ifdef CONFIG_BPF_SYSCALL
+	rest->psock_update_sk_prot = NULL;	/* no sockmap: -EOPNOTSUPP */
+#endif
+	*sink = *rest;
+	sink->close = hooked_close;
+	sink->release_cb = soend_release_cb;
+	*source = *sink;
+	source->recvmsg = paired ? paired_source_recvmsg : source_recvmsg;
+}
+
+int __init socksplice_endpoint_ops_learn(enum family f, const struct socket *sock)
+{
+	const struct proto_ops *base = sock->ops;
+	struct proto_ops *ops = kmalloc_array(2, sizeof(*ops), GFP_KERNEL);
+
+	if (!ops)
+		return -ENOMEM;
+	kmemleak_not_leak(ops);
+	ops[0] = *base;		/* and so its owner */
+	ops[0].poll = hooked_poll;
+	/* Text of the kernel; and else a socket that was disconnected meanwhile, and
+	 * listens, could give birth to one that has our ops and no end.
+	 */
+	ops[0].accept = sock_no_accept;
+	ops[1] = ops[0];
+	ops[1].splice_read = source_splice_read;
+	ops[1].set_rcvlowat = source_set_rcvlowat;
+	base_ops[f] = base;
+	sink_ops[f] = &ops[0];
+	source_ops[f] = &ops[1];
+	return 0;
+}
+
+int __init socksplice_endpoint_ops_init(void)
+{
+	if (tcp_prot.release_cb != tcpv6_prot.release_cb) {
+		pr_err("tcp_prot and tcpv6_prot differ on this kernel: not supported\n");
+		return -EOPNOTSUPP;
+	}
+	make_protos(false, V4, &tcp_prot);
+	make_protos(false, V6, &tcpv6_prot);
+	make_protos(true, V4, socksplice_clone_of(false));
+	make_protos(true, V6, socksplice_clone_of(true));
+	paired_prot = socksplice_clone_of(false);
+	return 0;
+}

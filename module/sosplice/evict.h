@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef SOCKSPLICE_EVICT_H
+#define SOCKSPLICE_EVICT_H
+
+#include <linux/types.h>
+
+struct sock;
+
+/* Sends tasks that sleep in a read of the source, which is locked, out of it, to call ours
+ * for sources instead. True if there were some: they are on their way. Also if one could
+ * not be looked at just now.
+ */
+bool socksplice_sleeper_expel(struct sock *sk);
+
+#endif /* SOCKSPLICE_EVICT_H */
