@@ -10,7 +10,7 @@
 #include <linux/tracepoint.h>
 #include <net/sock.h>
 
-#include "pair/end.h"
+#include "core/ident.h"
 #include "uapi/socksplice.h"
 
 /* One splice(2) call on a sockmap socket. @ref and @copy are the bytes of the
