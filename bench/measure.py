@@ -94,10 +94,10 @@ def memory():
     plain, paired = hold([]), hold(["-g", CGROUP])
     if paired["idle"]["pairs"] != PAIRS:
         sys.exit(f"bench: {paired['idle']['pairs']} of {PAIRS} connections were paired")
-    with open("/sys/kernel/slab/socksplice_chan/slab_size", encoding="ascii") as f:
+    with open("/sys/kernel/slab/socksplice_end/slab_size", encoding="ascii") as f:
         chan = int(f.read())
     grown = (paired["idle"]["slab"] - paired["none"]["slab"]) - (plain["idle"]["slab"] - plain["none"]["slab"])
-    return {"connections": PAIRS, "socksplice_chan": chan, "idle": 2 * chan,
+    return {"connections": PAIRS, "socksplice_end": chan, "idle": 2 * chan,
             "idle_slab_difference": grown / PAIRS,
             "idle_ring": paired["idle"]["ring"] / PAIRS,
             "busy_ring": paired["busy"]["ring"] / PAIRS}

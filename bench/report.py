@@ -65,7 +65,7 @@ def report(path):
         out += ["", f"{place}:"]
         out += lab.grid([*lines([r for r in data["rows"] if r["place"] == place])])
     m = data["memory"]
-    out += ["", f"memory of a pair: idle {m['idle']} bytes (2 objects of {m['socksplice_chan']}; all slab caches grew by "
+    out += ["", f"memory of a pair: idle {m['idle']} bytes (2 objects of {m['socksplice_end']}; all slab caches grew by "
             f"{m['idle_slab_difference']:.0f} bytes for each pair more than for a plain connection)",
             f"                  busy both ways {m['idle'] + m['busy_ring']:,.0f} bytes, {m['busy_ring']:,.0f} of them rings"]
     print("\n".join(out))

@@ -10,7 +10,7 @@
  *	netlink, hook).
  *   2. Tasks that are about to return from a function of ours do so (inflight).
  *   3. Work and callbacks that still have to run do so (kick, probe, idle,
- *	tap, drop, sosplice and ident, then chan, whose last references they
+ *	tap, drop, splice and ident, then end, whose last references they
  *	may hold).
  *   4. Memory goes.
  */
@@ -42,92 +42,92 @@
 #include "upkeep/reclaim.h"
 #include "upkeep/yield.h"
 
-static int __init socksplice_init(void)
+static int __init sks_init(void)
 {
 	int err;
 
-	socksplice_params_init();
-	socksplice_moment_init();
-	err = socksplice_proto_init();
+	sks_params_init();
+	sks_nap_init();
+	err = sks_proto_init();
 	if (err)
 		return err;
-	err = socksplice_enroll_init();
+	err = sks_enroll_init();
 	if (err)
 		return err;
-	err = socksplice_chan_init(socksplice_match_unpark);
+	err = sks_end_init(sks_match_unpark);
 	if (err)
 		return err;
-	err = socksplice_match_init();
+	err = sks_match_init();
 	if (err)
 		goto err_chan;
-	err = socksplice_sosplice_init();
+	err = sks_splice_init();
 	if (err)
 		goto err_match;
-	socksplice_helper_init();
-	socksplice_pair_splice_init();
-	socksplice_psock_init();
+	sks_helper_init();
+	sks_pair_splice_init();
+	sks_psock_init();
 	/* Without the hook everything but pairing works; see enroll.c. */
-	socksplice_hook_init();
-	err = socksplice_netlink_init();
+	sks_hook_init();
+	err = sks_netlink_init();
 	if (err)
 		goto err_hook;
-	socksplice_notify_init();
-	err = socksplice_capture_init();
+	sks_notify_init();
+	err = sks_capture_init();
 	if (err)
 		goto err_netlink;
-	err = socksplice_policy_init();
+	err = sks_kfunc_init();
 	if (err)
 		goto err_capture;
-	err = socksplice_sopt_init();
+	err = sks_sockopt_init();
 	if (err)
 		goto err_policy;
-	WRITE_ONCE(socksplice_loaded, true);
+	WRITE_ONCE(sks_loaded, true);
 	return 0;
 
 err_policy:
-	socksplice_policy_exit();
+	sks_kfunc_exit();
 err_capture:
-	socksplice_capture_exit();
+	sks_capture_exit();
 err_netlink:
-	socksplice_notify_stop();
-	socksplice_netlink_exit();
+	sks_notify_stop();
+	sks_netlink_exit();
 err_hook:
-	socksplice_hook_exit();
-	socksplice_inflight_drain();
-	socksplice_moment_exit();
-	socksplice_helper_exit();
-	socksplice_drop_exit();
-	socksplice_sosplice_exit();
+	sks_hook_exit();
+	sks_inflight_drain();
+	sks_nap_exit();
+	sks_helper_exit();
+	sks_unpair_exit();
+	sks_splice_exit();
 err_match:
-	socksplice_match_exit();
+	sks_match_exit();
 err_chan:
-	socksplice_chan_exit();
+	sks_end_exit();
 	return err;
 }
 
-static void __exit socksplice_exit(void)
+static void __exit sks_exit(void)
 {
-	socksplice_sopt_exit();
-	socksplice_policy_exit();
-	socksplice_capture_exit();
-	socksplice_notify_stop();
-	socksplice_netlink_exit();
-	socksplice_hook_exit();
-	socksplice_inflight_drain();
-	socksplice_moment_exit();
-	socksplice_helper_exit();
-	socksplice_kick_exit();
-	socksplice_probe_exit();
-	socksplice_idle_exit();
-	socksplice_tap_exit();
-	socksplice_drop_exit();
-	socksplice_sosplice_exit();
-	socksplice_match_exit();
-	socksplice_chan_exit();
+	sks_sockopt_exit();
+	sks_kfunc_exit();
+	sks_capture_exit();
+	sks_notify_stop();
+	sks_netlink_exit();
+	sks_hook_exit();
+	sks_inflight_drain();
+	sks_nap_exit();
+	sks_helper_exit();
+	sks_rcvlowat_exit();
+	sks_probe_exit();
+	sks_reclaim_exit();
+	sks_yield_exit();
+	sks_unpair_exit();
+	sks_splice_exit();
+	sks_match_exit();
+	sks_end_exit();
 }
 
-module_init(socksplice_init);
-module_exit(socksplice_exit);
+module_init(sks_init);
+module_exit(sks_exit);
 
 MODULE_LICENSE("GPL");
 MODULE_AUTHOR("The authors of socksplice");

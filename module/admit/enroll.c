@@ -53,7 +53,7 @@ static bool wants_timestamps(const struct sock *sk)
 /* An MPTCP listener (each of Go's is one) has a socket of the kernel under it, and so
  * has a connection from a client that speaks plain TCP, until accept() hands it to
  * the application as its own. Till then it stays on TCP: see
- * socksplice_rx_mark_ready(). Of the kernel's own sockets, few hold their namespace
+ * sks_rx_mark_ready(). Of the kernel's own sockets, few hold their namespace
  * as these do.
  */
 static bool is_kernels_own(const struct sock *sk, bool active)
@@ -63,18 +63,18 @@ static bool is_kernels_own(const struct sock *sk, bool active)
 }
 
 /* SOCKSPLICE_STAT_MAX, or why @sk may not be paired. */
-static enum socksplice_stat why_not(const struct sock *sk, bool active)
+static enum sks_stat why_not(const struct sock *sk, bool active)
 {
-	if (!READ_ONCE(socksplice_pairing) || !READ_ONCE(socksplice_loaded))
+	if (!READ_ONCE(sks_pairing) || !READ_ONCE(sks_loaded))
 		return SOCKSPLICE_STAT_declined_off;
 	/* Without the hooks splice(2) would read past the ring, and SO_RCVLOWAT look past it. */
-	if (socksplice_hook_status())
+	if (sks_hook_status())
 		return SOCKSPLICE_STAT_declined_hook;
 	if (inet_csk_has_ulp(sk) || sk_is_mptcp(sk))
 		return SOCKSPLICE_STAT_declined_ulp;
 	if (READ_ONCE(sk->sk_user_data))
 		return SOCKSPLICE_STAT_declined_psock;
-	if (!socksplice_clone_knows(READ_ONCE(sk->sk_prot)))
+	if (!sks_clone_knows(READ_ONCE(sk->sk_prot)))
 		return SOCKSPLICE_STAT_declined_proto;
 	if (is_kernels_own(sk, active) || sk->sk_data_ready != plain_data_ready)
 		return SOCKSPLICE_STAT_declined_kernel;
@@ -94,11 +94,11 @@ static enum socksplice_stat why_not(const struct sock *sk, bool active)
 /* SOCKSPLICE_STAT_MAX, or why not: something in the kernel reads the packets of this end's
  * connection, and would not see the bytes of a ring.
  */
-static enum socksplice_stat kernel_reads(const struct sock *sk, const struct ident *id, bool yields)
+static enum sks_stat kernel_reads(const struct sock *sk, const struct ident *id, bool yields)
 {
-	if (socksplice_helper_sees(sock_net(sk), id))
+	if (sks_helper_sees(sock_net(sk), id))
 		return SOCKSPLICE_STAT_declined_helper;
-	if (yields && socksplice_tap_sees(sock_net(sk), id))
+	if (yields && sks_yield_sees(sock_net(sk), id))
 		return SOCKSPLICE_STAT_declined_captured;
 	return SOCKSPLICE_STAT_MAX;
 }
@@ -108,31 +108,31 @@ static bool opts_valid(const struct socksplice_pair_opts *o)
 	if (o->flags & ~SOCKSPLICE_PAIR_YIELDS || (o->memory_cap && !o->group) ||
 	    o->busy_poll_usec > SOCKSPLICE_BUSY_POLL_MAX || o->reserved)
 		return false;
-	return (!o->ring_size || socksplice_ring_size_valid(o->ring_size)) &&
-	       (!o->ring_max || socksplice_ring_size_valid(o->ring_max));
+	return (!o->ring_size || sks_ring_size_valid(o->ring_size)) &&
+	       (!o->ring_max || sks_ring_size_valid(o->ring_max));
 }
 
 /* The works that look after live pairs. Each stops by itself when it finds no pair, so
  * every new pair starts them. That costs nothing where they run already.
  */
-static void start_upkeep(const struct socksplice_chan *c)
+static void start_upkeep(const struct pair_end *end)
 {
-	const struct socksplice_chan *peer = socksplice_chan_peer(c);
+	const struct pair_end *peer = sks_end_peer(end);
 
-	socksplice_probe_start();
-	socksplice_idle_start();
-	if (test_bit(CHAN_YIELDS, &c->flags) || test_bit(CHAN_YIELDS, &peer->flags))
-		socksplice_tap_start();
+	sks_probe_start();
+	sks_reclaim_start();
+	if (test_bit(END_YIELDS, &end->flags) || test_bit(END_YIELDS, &peer->flags))
+		sks_yield_start();
 }
 
-int socksplice_enroll(struct sock *sk, bool active,
-		      const struct socksplice_pair_opts *opts)
+int sks_enroll(struct sock *sk, bool active,
+	       const struct socksplice_pair_opts *opts)
 {
-	struct socksplice_chan *c;
-	enum socksplice_stat why;
+	struct pair_end *end;
+	enum sks_stat why;
 	unsigned long flags = 0;
 	struct socksplice_pair_opts o = {};
-	struct chan_memory memory = {};
+	struct end_memory memory = {};
 	struct ident id = {};
 	bool yields;
 
@@ -145,74 +145,74 @@ int socksplice_enroll(struct sock *sk, bool active,
 		return -EINVAL;
 	if (!sk_fullsock(sk) || sk->sk_protocol != IPPROTO_TCP || sk->sk_type != SOCK_STREAM)
 		return -EINVAL;
-	if (socksplice_chan_get(sk))
+	if (sks_end_get(sk))
 		return -EEXIST;
 
 	why = why_not(sk, active);
 	if (why != SOCKSPLICE_STAT_MAX) {
-		socksplice_event_declined(why, sk);
+		sks_verdict_declined(why, sk);
 		return -EOPNOTSUPP;
 	}
-	if (!socksplice_ident_read(sk, active, &id)) {
-		socksplice_event_declined(SOCKSPLICE_STAT_declined_sequence, sk);
+	if (!sks_ident_read(sk, active, &id)) {
+		sks_verdict_declined(SOCKSPLICE_STAT_declined_sequence, sk);
 		return -EOPNOTSUPP;
 	}
 
 	yields = o.flags & SOCKSPLICE_PAIR_YIELDS;
 	why = kernel_reads(sk, &id, yields);
 	if (why != SOCKSPLICE_STAT_MAX) {
-		socksplice_event_declined(why, sk);
+		sks_verdict_declined(why, sk);
 		return -EOPNOTSUPP;
 	}
 	if (yields)
-		__set_bit(CHAN_YIELDS, &flags);
+		__set_bit(END_YIELDS, &flags);
 
-	memory.ring_size = o.ring_size ?: READ_ONCE(socksplice_ring_size);
+	memory.ring_size = o.ring_size ?: READ_ONCE(sks_ring_size);
 	/* Who says how large a ring is has said how large it may be. */
 	if (o.ring_size || o.ring_max)
 		memory.ring_max = o.ring_max;
 	else
-		memory.ring_max = READ_ONCE(socksplice_ring_max);
+		memory.ring_max = READ_ONCE(sks_ring_max);
 	memory.group_id = o.group;
 	if (o.memory_cap) {
 		memory.cap = o.memory_cap;
-		memory.group = socksplice_memory_group_get(o.group);
+		memory.group = sks_memory_group_get(o.group);
 		if (!memory.group)
 			goto no_memory;
 	}
 	if (active)
-		__set_bit(CHAN_ACTIVE, &flags);
-	if (READ_ONCE(socksplice_shadow))
-		__set_bit(CHAN_SHADOW, &flags);
+		__set_bit(END_ACTIVE, &flags);
+	if (READ_ONCE(sks_shadow))
+		__set_bit(END_SHADOW, &flags);
 
-	c = socksplice_chan_attach(sk, &id, &memory, flags);
-	if (IS_ERR(c)) {
+	end = sks_end_attach(sk, &id, &memory, flags);
+	if (IS_ERR(end)) {
 		if (memory.group)
-			socksplice_memory_group_put(memory.group);
+			sks_memory_group_put(memory.group);
 		goto no_memory;
 	}
-	WRITE_ONCE(c->busy_poll_usec, o.busy_poll_usec);
+	WRITE_ONCE(end->busy_poll_usec, o.busy_poll_usec);
 	/* A socket that was not accepted yet has no struct socket, and no caller. */
-	if (!sk->sk_socket || socksplice_caller_connects_alone(sk))
-		set_bit(CHAN_RX_KNOWN, &c->flags);
-	socksplice_stat_inc(SOCKSPLICE_STAT_enrolled);
-	if (!socksplice_match(c)) {
-		socksplice_chan_settle(sk);	/* one that is not parked either */
+	if (!sk->sk_socket || sks_caller_connects_alone(sk))
+		set_bit(END_RX_KNOWN, &end->flags);
+	sks_stat_inc(SOCKSPLICE_STAT_enrolled);
+	if (!sks_match(end)) {
+		sks_end_detach_if_unmatched(sk);	/* one that is not parked either */
 		return 0;
 	}
-	start_upkeep(c);
-	if (flags & BIT(CHAN_SHADOW))
-		socksplice_event_chan(SOCKSPLICE_STAT_shadow_matches, "shadow", c);
+	start_upkeep(end);
+	if (flags & BIT(END_SHADOW))
+		sks_verdict_end(SOCKSPLICE_STAT_shadow_matches, "shadow", end);
 	else
-		socksplice_event_chan(SOCKSPLICE_STAT_pairs_made, NULL, c);
+		sks_verdict_end(SOCKSPLICE_STAT_pairs_made, NULL, end);
 	return 1;
 
 no_memory:
-	socksplice_event_declined(SOCKSPLICE_STAT_declined_memory, sk);
+	sks_verdict_declined(SOCKSPLICE_STAT_declined_memory, sk);
 	return -ENOMEM;
 }
 
-int socksplice_enroll_init(void)
+int sks_enroll_init(void)
 {
 	struct socket *sock;
 	int err;

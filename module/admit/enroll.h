@@ -7,7 +7,7 @@
 #include "uapi/socksplice.h"
 
 /**
- * socksplice_enroll - one end of a connection wants to be paired
+ * sks_enroll - one end of a connection wants to be paired
  * @sk: a socket that is becoming ESTABLISHED, at that very moment. The caller
  *	has it locked or is the softirq that owns it.
  * @active: it called connect()
@@ -20,9 +20,9 @@
  *	-EOPNOTSUPP it is not eligible and stays on TCP; the reason is counted
  *	-ENOMEM	    no memory for it; it stays on TCP
  */
-int socksplice_enroll(struct sock *sk, bool active,
-		      const struct socksplice_pair_opts *opts);
+int sks_enroll(struct sock *sk, bool active,
+	       const struct socksplice_pair_opts *opts);
 
-int socksplice_enroll_init(void);
+int sks_enroll_init(void);
 
 #endif /* SOCKSPLICE_ENROLL_H */

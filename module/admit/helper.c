@@ -48,7 +48,7 @@ static void tracker_came(void)
 	kobj = kset_find_obj(THIS_MODULE->mkobj.kobj.kset, TRACKER);
 	WRITE_ONCE(tracker, kobj ? container_of(kobj, struct module_kobject, kobj)->mod : NULL);
 	kobject_put(kobj);
-	smp_store_release(&find_get, found);	/* pairs with socksplice_helper_sees() */
+	smp_store_release(&find_get, found);	/* pairs with sks_helper_sees() */
 	symbol_put(nf_conntrack_find_get);
 }
 
@@ -134,7 +134,7 @@ static bool is_helped(find_fn find, struct net *net, const struct nf_conntrack_t
 	return helped;
 }
 
-bool socksplice_helper_sees(struct net *net, const struct ident *id)
+bool sks_helper_sees(struct net *net, const struct ident *id)
 {
 	struct nf_conntrack_tuple tuple;
 	struct module *mod;
@@ -155,7 +155,7 @@ bool socksplice_helper_sees(struct net *net, const struct ident *id)
 }
 
 /* For one that is loaded already no event comes. */
-void socksplice_helper_init(void)
+void sks_helper_init(void)
 {
 	register_module_notifier(&notifier);
 	mutex_lock(&tracker_lock);
@@ -163,23 +163,23 @@ void socksplice_helper_init(void)
 	mutex_unlock(&tracker_lock);
 }
 
-void socksplice_helper_exit(void)
+void sks_helper_exit(void)
 {
 	unregister_module_notifier(&notifier);
 }
 
 #else	/* !CONFIG_NF_CONNTRACK */
 
-bool socksplice_helper_sees(struct net *net, const struct ident *id)
+bool sks_helper_sees(struct net *net, const struct ident *id)
 {
 	return false;
 }
 
-void socksplice_helper_init(void)
+void sks_helper_init(void)
 {
 }
 
-void socksplice_helper_exit(void)
+void sks_helper_exit(void)
 {
 }
 

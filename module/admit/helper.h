@@ -21,10 +21,10 @@ struct ident;
 struct net;
 
 /* The connection whose end, in @net, is @id. Any context but a hard interrupt. */
-bool socksplice_helper_sees(struct net *net, const struct ident *id);
+bool sks_helper_sees(struct net *net, const struct ident *id);
 
-void socksplice_helper_init(void);
+void sks_helper_init(void);
 /* No end is enrolled any more. */
-void socksplice_helper_exit(void);
+void sks_helper_exit(void);
 
 #endif /* SOCKSPLICE_HELPER_H */

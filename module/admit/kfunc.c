@@ -40,7 +40,7 @@ int bpf_sock_splice_pair(struct bpf_sock_ops_kern *skops, struct socksplice_pair
  * event whose new state is TCP_ESTABLISHED (from TCP_SYN_SENT or TCP_SYN_RECV).
  * The connection is paired when both of its ends have been enrolled.
  *
- * Return: as socksplice_enroll(); -EINVAL also for a wrong size or moment.
+ * Return: as sks_enroll(); -EINVAL also for a wrong size or moment.
  */
 __bpf_kfunc int bpf_sock_splice_pair_sk(struct sock *sk,
 					struct socksplice_pair_opts *opts, u32 opts__sz)
@@ -49,7 +49,7 @@ __bpf_kfunc int bpf_sock_splice_pair_sk(struct sock *sk,
 	if (opts__sz != sizeof(*opts) ||
 	    (sk->sk_state != TCP_SYN_SENT && sk->sk_state != TCP_SYN_RECV))
 		return -EINVAL;
-	return socksplice_enroll(sk, sk->sk_state == TCP_SYN_SENT, opts);
+	return sks_enroll(sk, sk->sk_state == TCP_SYN_SENT, opts);
 }
 
 /**
@@ -62,7 +62,7 @@ __bpf_kfunc int bpf_sock_splice_pair_sk(struct sock *sk,
  * and BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB. Kernels older than 7.0 do not let
  * sock_ops programs call kfuncs; bpf_sock_splice_pair_sk() works there.
  *
- * Return: as socksplice_enroll(); -EINVAL also for a wrong size or callback,
+ * Return: as sks_enroll(); -EINVAL also for a wrong size or callback,
  * and where no packet made the connection (TCP_REPAIR).
  */
 __bpf_kfunc int bpf_sock_splice_pair(struct bpf_sock_ops_kern *skops,
@@ -73,7 +73,7 @@ __bpf_kfunc int bpf_sock_splice_pair(struct bpf_sock_ops_kern *skops,
 	if (opts__sz != sizeof(*opts) || !skops->skb ||
 	    (!active && skops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB))
 		return -EINVAL;
-	return socksplice_enroll(skops->sk, active, opts);
+	return sks_enroll(skops->sk, active, opts);
 }
 
 __bpf_kfunc_end_defs();
@@ -135,7 +135,7 @@ static void state_probe(void *data, const struct sock *sk, const int oldstate,
 	    newstate != TCP_ESTABLISHED || sk->sk_protocol != IPPROTO_TCP ||
 	    (oldstate != TCP_SYN_SENT && oldstate != TCP_SYN_RECV))
 		return;
-	socksplice_enroll((struct sock *)sk, oldstate == TCP_SYN_SENT, NULL);
+	sks_enroll((struct sock *)sk, oldstate == TCP_SYN_SENT, NULL);
 }
 
 /* The probe stays registered until the module is unloaded, because registering it patches
@@ -184,17 +184,17 @@ static void find_tracepoint(struct tracepoint *tp, void *arg)
 		state_tp = tp;
 }
 
-bool socksplice_policy_has_btf(void)
+bool sks_kfunc_has_btf(void)
 {
 	return has_btf;
 }
 
-bool socksplice_policy_has_sockops(void)
+bool sks_kfunc_has_sockops(void)
 {
 	return has_btf && has_sockops;
 }
 
-bool socksplice_policy_enrolls_all(void)
+bool sks_kfunc_enrolls_all(void)
 {
 	return READ_ONCE(enroll_all);
 }
@@ -210,7 +210,7 @@ static bool module_btf_loaded(void)
 	return true;
 }
 
-int socksplice_policy_init(void)
+int sks_kfunc_init(void)
 {
 	int err;
 
@@ -232,7 +232,7 @@ int socksplice_policy_init(void)
 	return err;
 }
 
-void socksplice_policy_exit(void)
+void sks_kfunc_exit(void)
 {
 	mutex_lock(&enroll_lock);
 	ready = false;

@@ -4,13 +4,13 @@
 
 #include <linux/types.h>
 
-int socksplice_policy_init(void);
+int sks_kfunc_init(void);
 
 /* Unhooks enroll_all; the kfuncs go with the module. */
-void socksplice_policy_exit(void);
+void sks_kfunc_exit(void);
 
-bool socksplice_policy_has_btf(void);		/* BPF can find the kfuncs */
-bool socksplice_policy_has_sockops(void);	/* sock_ops programs may call them */
-bool socksplice_policy_enrolls_all(void);
+bool sks_kfunc_has_btf(void);		/* BPF can find the kfuncs */
+bool sks_kfunc_has_sockops(void);	/* sock_ops programs may call them */
+bool sks_kfunc_enrolls_all(void);
 
 #endif /* SOCKSPLICE_POLICY_H */

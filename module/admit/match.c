@@ -16,11 +16,11 @@
 
 #define IDENT_BITS	12
 /* Most ends that park in one bucket, because an attacker may choose both numbers. */
-#define CROWD		64
+#define BUCKET_LIMIT		64
 #define PARK_TIME	(2 * HZ)	/* long enough for one retransmission of the SYN-ACK */
 
 struct bucket {
-	spinlock_t lock;	/* the list, and CHAN_PARKED of those on it */
+	spinlock_t lock;	/* the list, and END_PARKED of those on it */
 	struct hlist_head head;
 };
 
@@ -28,8 +28,8 @@ static struct bucket *table;
 static u32 seed;
 static atomic_t parked = ATOMIC_INIT(0);
 
-/* Ends that left the table without a peer and whose chan is still on its socket, by the node
- * they had in the table. Each entry holds a reference on its chan. expire_work() only.
+/* Ends that left the table without a peer and whose end is still on its socket, by the node
+ * they had in the table. Each entry holds a reference on its end. expire_work() only.
  */
 static HLIST_HEAD(left);
 
@@ -68,66 +68,66 @@ static bool tuples_mirror(const struct ident *a, const struct ident *b)
 	       !a->transparent && !b->transparent && addresses_mirror(a, b);
 }
 
-static void unpark_locked(struct socksplice_chan *c)
+static void unpark_locked(struct pair_end *end)
 {
-	hlist_del_init(&c->ident.node);
-	/* A chan that is not parked is linked already or never will be: pairs
-	 * with socksplice_proto_settle().
+	hlist_del_init(&end->ident.node);
+	/* A end that is not parked is linked already or never will be: pairs
+	 * with sks_proto_settle().
 	 */
 	smp_mb__before_atomic();
-	clear_bit(CHAN_PARKED, &c->flags);
+	clear_bit(END_PARKED, &end->flags);
 	atomic_dec(&parked);
 }
 
-bool socksplice_match(struct socksplice_chan *c)
+bool sks_match(struct pair_end *end)
 {
-	struct bucket *b = bucket_of(&c->ident);
-	struct socksplice_chan *other;
+	struct bucket *b = bucket_of(&end->ident);
+	struct pair_end *other;
 	unsigned int n = 0;
 	bool linked = false;
 
 	spin_lock_bh(&b->lock);
 	hlist_for_each_entry(other, &b->head, ident.node) {
 		n++;
-		if (other->ident.iss != c->ident.irs ||
-		    other->ident.irs != c->ident.iss)
+		if (other->ident.iss != end->ident.irs ||
+		    other->ident.irs != end->ident.iss)
 			continue;
-		if (!hashes_mirror(&c->ident, &other->ident) &&
-		    !tuples_mirror(&c->ident, &other->ident)) {
-			socksplice_stat_inc(SOCKSPLICE_STAT_doubt_hash);
+		if (!hashes_mirror(&end->ident, &other->ident) &&
+		    !tuples_mirror(&end->ident, &other->ident)) {
+			sks_stat_inc(SOCKSPLICE_STAT_doubt_hash);
 			continue;
 		}
-		if (!addresses_mirror(&c->ident, &other->ident)) {
-			set_bit(CHAN_TRANSLATED, &c->flags);
-			set_bit(CHAN_TRANSLATED, &other->flags);
+		if (!addresses_mirror(&end->ident, &other->ident)) {
+			set_bit(END_TRANSLATED, &end->flags);
+			set_bit(END_TRANSLATED, &other->flags);
 		}
 		/* It is on the list, so it is attached and its own reference keeps it alive. */
-		socksplice_chan_link(c, other);
+		sks_end_link(end, other);
 		unpark_locked(other);
 		linked = true;
 		break;
 	}
-	if (!linked && n < CROWD) {
-		c->ident.expires = jiffies + PARK_TIME;
-		set_bit(CHAN_PARKED, &c->flags);
-		hlist_add_head(&c->ident.node, &b->head);
+	if (!linked && n < BUCKET_LIMIT) {
+		end->ident.expires = jiffies + PARK_TIME;
+		set_bit(END_PARKED, &end->flags);
+		hlist_add_head(&end->ident.node, &b->head);
 		if (atomic_inc_return(&parked) == 1)
 			schedule_delayed_work(&expire, HZ);
 	}
 	spin_unlock_bh(&b->lock);
 	/* It is neither linked nor parked, so the caller detaches it. */
-	if (!linked && n >= CROWD)
-		socksplice_event_chan(SOCKSPLICE_STAT_declined_crowd, "crowd", c);
+	if (!linked && n >= BUCKET_LIMIT)
+		sks_verdict_end(SOCKSPLICE_STAT_declined_crowd, "crowd", end);
 	return linked;
 }
 
-void socksplice_match_unpark(struct socksplice_chan *c)
+void sks_match_unpark(struct pair_end *end)
 {
-	struct bucket *b = bucket_of(&c->ident);
+	struct bucket *b = bucket_of(&end->ident);
 
 	spin_lock_bh(&b->lock);
-	if (test_bit(CHAN_PARKED, &c->flags))
-		unpark_locked(c);
+	if (test_bit(END_PARKED, &end->flags))
+		unpark_locked(end);
 	spin_unlock_bh(&b->lock);
 }
 
@@ -138,31 +138,31 @@ static bool has_expired(const struct ident *id)
 }
 
 /* Detaches the ends whose socket no task owns right now. A call of the application on the
- * socket would do so too (socksplice_proto_settle), but an idle application makes none.
+ * socket would do so too (sks_proto_settle), but an idle application makes none.
  */
 static void settle_left(void)
 {
-	struct socksplice_chan *c;
+	struct pair_end *end;
 	struct hlist_node *next;
 	struct sock *sk;
 
-	hlist_for_each_entry_safe(c, next, &left, ident.node) {
+	hlist_for_each_entry_safe(end, next, &left, ident.node) {
 		cond_resched();
-		sk = socksplice_chan_trylock(c);
+		sk = sks_end_trylock(end);
 		if (IS_ERR(sk))
 			continue;
 		if (sk) {
-			socksplice_chan_detach(sk);
-			socksplice_chan_unlock(sk);
+			sks_end_detach(sk);
+			sks_end_unlock(sk);
 		}
-		hlist_del_init(&c->ident.node);
-		socksplice_chan_put(c, NULL);
+		hlist_del_init(&end->ident.node);
+		sks_end_put(end, NULL);
 	}
 }
 
 static void expire_work(struct work_struct *work)
 {
-	struct socksplice_chan *c;
+	struct pair_end *end;
 	struct hlist_node *next;
 	int i;
 
@@ -173,15 +173,15 @@ static void expire_work(struct work_struct *work)
 			continue;
 		cond_resched();
 		spin_lock_bh(&b->lock);
-		hlist_for_each_entry_safe(c, next, &b->head, ident.node) {
-			if (!has_expired(&c->ident))
+		hlist_for_each_entry_safe(end, next, &b->head, ident.node) {
+			if (!has_expired(&end->ident))
 				continue;
-			unpark_locked(c);
-			socksplice_chan_hold(c);	/* no peer to hold */
-			hlist_add_head(&c->ident.node, &left);
-			socksplice_event_chan(SOCKSPLICE_STAT_park_expired,
-					      time_after_eq(jiffies, c->ident.expires) ?
-					      "no_peer" : "drain", c);
+			unpark_locked(end);
+			sks_end_hold(end);	/* no peer to hold */
+			hlist_add_head(&end->ident.node, &left);
+			sks_verdict_end(SOCKSPLICE_STAT_park_expired,
+					time_after_eq(jiffies, end->ident.expires) ?
+					"no_peer" : "drain", end);
 		}
 		spin_unlock_bh(&b->lock);
 	}
@@ -193,14 +193,14 @@ static void expire_work(struct work_struct *work)
 		schedule_delayed_work(&expire, HZ);
 }
 
-void socksplice_match_flush(void)
+void sks_match_flush(void)
 {
 	WRITE_ONCE(flushed_at, jiffies);
 	cancel_delayed_work(&expire);
 	schedule_delayed_work(&expire, 0);
 }
 
-int socksplice_match_init(void)
+int sks_match_init(void)
 {
 	int i;
 
@@ -215,7 +215,7 @@ int socksplice_match_init(void)
 }
 
 /* No socket is attached, so no end parks any more. */
-void socksplice_match_exit(void)
+void sks_match_exit(void)
 {
 	cancel_delayed_work_sync(&expire);
 	settle_left();

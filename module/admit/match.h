@@ -29,20 +29,20 @@
 
 #include <linux/types.h>
 
-struct socksplice_chan;
+struct pair_end;
 
-int socksplice_match_init(void);
-void socksplice_match_exit(void);
+int sks_match_init(void);
+void sks_match_exit(void);
 
-/* Looks for the peer of @c. True if it was parked and the two are now linked. False if @c is
+/* Looks for the peer of @end. True if it was parked and the two are now linked. False if @end is
  * now parked itself, or if the table has no room for it. Never sleeps, takes no socket lock.
  */
-bool socksplice_match(struct socksplice_chan *c);
+bool sks_match(struct pair_end *end);
 
 /* Ends that are parked now leave at once, as after PARK_TIME. Any context. */
-void socksplice_match_flush(void);
+void sks_match_flush(void);
 
-/* Takes @c out of the table if it is there. Nothing links it after that. */
-void socksplice_match_unpark(struct socksplice_chan *c);
+/* Takes @end out of the table if it is there. Nothing links it after that. */
+void sks_match_unpark(struct pair_end *end);
 
 #endif /* SOCKSPLICE_MATCH_H */

@@ -88,7 +88,7 @@ static bool is_users_call(void)
 	return in_task() && !(current->flags & (PF_KTHREAD | PF_IO_WORKER)) && current->files;
 }
 
-bool socksplice_caller_is_alone(const struct sock *sk)
+bool sks_caller_is_alone(const struct sock *sk)
 {
 	sock_owned_by_me(sk);
 	if (!is_users_call())
@@ -116,7 +116,7 @@ bool socksplice_caller_is_alone(const struct sock *sk)
 	}
 }
 
-bool socksplice_caller_connects_alone(const struct sock *sk)
+bool sks_caller_connects_alone(const struct sock *sk)
 {
 	/* In another call on this socket the current task may be inside TCP's recvmsg itself:
 	 * the handshake may end in any release_sock().

@@ -13,11 +13,11 @@ struct sock;
  * on @sk that began before now: nobody is inside TCP's own functions. False if it is not, or
  * if that cannot be told. The socket is locked, and its sk_prot is ours.
  */
-bool socksplice_caller_is_alone(const struct sock *sk);
+bool sks_caller_is_alone(const struct sock *sk);
 
 /* The same of a connect(2), in whose release_sock() the handshake ends. To be called when
  * sk_prot has become ours, in any context.
  */
-bool socksplice_caller_connects_alone(const struct sock *sk);
+bool sks_caller_connects_alone(const struct sock *sk);
 
 #endif /* SOCKSPLICE_CALLER_H */

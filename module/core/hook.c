@@ -15,7 +15,7 @@
  *   - Nobody is inside when the exit function runs. unregister_ftrace_function() sees to it
  *     that no task is redirected any more. A task that is about to return from a function of
  *     ours is over after synchronize_rcu_tasks(), a softirq (a BPF program that sets
- *     SO_RCVLOWAT) after synchronize_rcu(): socksplice_inflight_drain().
+ *     SO_RCVLOWAT) after synchronize_rcu(): sks_inflight_drain().
  */
 #include <linux/compat.h>
 #include <linux/file.h>
@@ -36,7 +36,7 @@
 /* Written by init, before the hooks are installed; constant afterwards. */
 static const struct hook_client *clients[2];
 
-void socksplice_hook_register(const struct hook_client *client)
+void sks_hook_register(const struct hook_client *client)
 {
 	unsigned int i;
 
@@ -52,12 +52,12 @@ void socksplice_hook_register(const struct hook_client *client)
 /* Set by init and exit, which nothing runs beside. */
 static int splice_status = -EOPNOTSUPP, lowat_status = -EOPNOTSUPP;
 
-int socksplice_hook_status(void)
+int sks_hook_status(void)
 {
 	return splice_status ? : lowat_status;
 }
 
-int socksplice_hook_splice_status(void)
+int sks_hook_splice_status(void)
 {
 	return splice_status;
 }
@@ -88,9 +88,9 @@ static splice_read_fn *tcp_splice_read_fn(void)
 #endif
 }
 
-ssize_t socksplice_hook_orig(struct socket *sock, loff_t *ppos,
-			     struct pipe_inode_info *pipe, size_t len,
-			     unsigned int flags)
+ssize_t sks_hook_orig(struct socket *sock, loff_t *ppos,
+		      struct pipe_inode_info *pipe, size_t len,
+		      unsigned int flags)
 {
 	ssize_t ret = tcp_splice_read_fn()(sock, ppos, pipe, len, flags);
 
@@ -132,7 +132,7 @@ static bool may_restart(const struct sock *sk)
 	return same;
 }
 
-int socksplice_hook_restart(const struct sock *sk)
+int sks_hook_restart(const struct sock *sk)
 {
 	/* TCP's function does not sleep beside a signal, and returns what came before it. */
 	if (signal_pending(current) || !may_restart(sk))
@@ -146,15 +146,15 @@ int socksplice_hook_restart(const struct sock *sk)
 								    -ERESTARTNOHAND;
 }
 
-ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
-			     struct pipe_inode_info *pipe, size_t len,
-			     unsigned int flags)
+ssize_t sks_hook_pass(struct socket *sock, loff_t *ppos,
+		      struct pipe_inode_info *pipe, size_t len,
+		      unsigned int flags)
 {
 	ssize_t ret = 0;
 
 	if (!(sock->file->f_flags & O_NONBLOCK))	/* may sleep for data */
-		ret = socksplice_hook_restart(sock->sk);
-	return ret ? : socksplice_hook_orig(sock, ppos, pipe, len, flags);
+		ret = sks_hook_restart(sock->sk);
+	return ret ? : sks_hook_orig(sock, ppos, pipe, len, flags);
 }
 
 #if defined(CONFIG_DYNAMIC_FTRACE) && defined(CONFIG_HAVE_DYNAMIC_FTRACE_WITH_ARGS)
@@ -186,7 +186,7 @@ static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,
 	client = splice_client(sock->sk);
 	rcu_read_unlock();
 	return client ? client->splice_read(sock, ppos, pipe, len, flags) :
-			socksplice_hook_pass(sock, ppos, pipe, len, flags);
+			sks_hook_pass(sock, ppos, pipe, len, flags);
 }
 
 /* For an attached socket. */
@@ -196,9 +196,9 @@ static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
 {
 	ssize_t ret;
 
-	socksplice_enter();
+	sks_enter();
 	ret = hook_dispatch(sock, ppos, pipe, len, flags);
-	socksplice_leave();
+	sks_leave();
 	return ret;
 }
 
@@ -264,10 +264,10 @@ static int hook_set_rcvlowat(struct sock *sk, int val)
 {
 	int ret;
 
-	socksplice_enter();
+	sks_enter();
 	ret = tcp_set_rcvlowat_fn()(sk, val);
 	tell_rcvlowat(sk);
-	socksplice_leave();
+	sks_leave();
 	return ret;
 }
 
@@ -336,7 +336,7 @@ static void uninstall(struct ftrace_ops *ops)
 	ftrace_free_filter(ops);
 }
 
-void socksplice_hook_init(void)
+void sks_hook_init(void)
 {
 	lowat_status = install(&lowat_ops, inet_stream_ops.set_rcvlowat, "SO_RCVLOWAT");
 	splice_status = install(&hook_ops, inet_stream_ops.splice_read, "splice(2)");
@@ -347,7 +347,7 @@ void socksplice_hook_init(void)
 	}
 }
 
-void socksplice_hook_exit(void)
+void sks_hook_exit(void)
 {
 	if (!splice_status)
 		uninstall(&hook_ops);
@@ -362,9 +362,9 @@ void socksplice_hook_exit(void)
  * of these operations, as kTLS has and the sink of a splice, keeps the kernel's functions,
  * where ftrace would lead those here, too.
  */
-ssize_t socksplice_hook_splice_read(struct socket *sock, loff_t *ppos,
-				    struct pipe_inode_info *pipe, size_t len,
-				    unsigned int flags)
+ssize_t sks_hook_splice_read(struct socket *sock, loff_t *ppos,
+			     struct pipe_inode_info *pipe, size_t len,
+			     unsigned int flags)
 {
 	splice_read_fn *target;
 
@@ -374,7 +374,7 @@ ssize_t socksplice_hook_splice_read(struct socket *sock, loff_t *ppos,
 	/* a tail call: who sleeps in there comes back past this module */
 	return (target ? : kernels_splice_read)(sock, ppos, pipe, len, flags);
 }
-EXPORT_SYMBOL_GPL(socksplice_hook_splice_read);
+EXPORT_SYMBOL_GPL(sks_hook_splice_read);
 
 static int ops_set_rcvlowat(struct sock *sk, int val)
 {
@@ -394,15 +394,15 @@ static void ops_set(splice_read_fn *read, set_rcvlowat_fn *lowat)
 	WRITE_ONCE(*(set_rcvlowat_fn **)&inet6_stream_ops.set_rcvlowat, lowat);
 }
 
-void socksplice_hook_init(void)
+void sks_hook_init(void)
 {
 	kernels_splice_read = inet_stream_ops.splice_read;
 	kernels_set_rcvlowat = inet_stream_ops.set_rcvlowat;
-	ops_set(socksplice_hook_splice_read, ops_set_rcvlowat);
+	ops_set(sks_hook_splice_read, ops_set_rcvlowat);
 	splice_status = lowat_status = 0;
 }
 
-void socksplice_hook_exit(void)
+void sks_hook_exit(void)
 {
 	ops_set(kernels_splice_read, kernels_set_rcvlowat);
 	splice_status = lowat_status = -ESHUTDOWN;
@@ -410,12 +410,12 @@ void socksplice_hook_exit(void)
 
 #else
 
-void socksplice_hook_init(void)
+void sks_hook_init(void)
 {
 	pr_warn("this kernel's ftrace cannot redirect functions: splice(2) is not hooked\n");
 }
 
-void socksplice_hook_exit(void)
+void sks_hook_exit(void)
 {
 }
 

@@ -48,33 +48,33 @@ struct hook_client {
 	void (*rcvlowat_set)(struct sock *sk);
 };
 
-/* To be called before socksplice_hook_init(). The client that registers first is asked first.
+/* To be called before sks_hook_init(). The client that registers first is asked first.
  * @client stays valid for as long as the module is loaded.
  */
-void socksplice_hook_register(const struct hook_client *client);
+void sks_hook_register(const struct hook_client *client);
 
 /* Installs the hooks. Where one cannot be nothing is paired, but the module loads. */
-void socksplice_hook_init(void);
+void sks_hook_init(void);
 
 /* Removes the hooks. Tasks that they sent here may be about to return from here:
- * socksplice_inflight_drain() waits for them.
+ * sks_inflight_drain() waits for them.
  */
-void socksplice_hook_exit(void);
+void sks_hook_exit(void);
 
 /* 0, or why there are no hooks: -EBUSY where another user (a livepatch, say) already
  * redirects one of the functions, -EOPNOTSUPP on a kernel without the ftrace features it needs.
  */
-int socksplice_hook_status(void);
+int sks_hook_status(void);
 
 /* The same of the hook on tcp_splice_read() alone, which is all that psock.c wants. */
-int socksplice_hook_splice_status(void);
+int sks_hook_splice_status(void);
 
 /* The kernel's own tcp_splice_read(). A task that sleeps in it has a frame of ours below:
  * see inflight.h.
  */
-ssize_t socksplice_hook_orig(struct socket *sock, loff_t *ppos,
-			     struct pipe_inode_info *pipe, size_t len,
-			     unsigned int flags);
+ssize_t sks_hook_orig(struct socket *sock, loff_t *ppos,
+		      struct pipe_inode_info *pipe, size_t len,
+		      unsigned int flags);
 
 /* Has the current system call, which reads from @sk and has moved nothing yet,
  * entered again: the error that it must return for that. 0 where it cannot be:
@@ -82,21 +82,21 @@ ssize_t socksplice_hook_orig(struct socket *sock, loff_t *ppos,
  * made non-blocking meanwhile; and where it need not be, as
  * TCP's function would not sleep: a signal is pending.
  */
-int socksplice_hook_restart(const struct sock *sk);
+int sks_hook_restart(const struct sock *sk);
 
 /* For a call that turns out not to be ours, or no longer: the kernel's own
  * takes over, by a restart of the system call where it could sleep. Nothing
  * may have been moved to the pipe, and the socket is not locked.
  */
-ssize_t socksplice_hook_pass(struct socket *sock, loff_t *ppos,
-			     struct pipe_inode_info *pipe, size_t len,
-			     unsigned int flags);
+ssize_t sks_hook_pass(struct socket *sock, loff_t *ppos,
+		      struct pipe_inode_info *pipe, size_t len,
+		      unsigned int flags);
 
 #ifdef SOCKSPLICE_HOOK_BY_OPS
 /* Where the hook leads, for bench/uml's driver. */
-ssize_t socksplice_hook_splice_read(struct socket *sock, loff_t *ppos,
-				    struct pipe_inode_info *pipe, size_t len,
-				    unsigned int flags);
+ssize_t sks_hook_splice_read(struct socket *sock, loff_t *ppos,
+			     struct pipe_inode_info *pipe, size_t len,
+			     unsigned int flags);
 #endif
 
 #endif /* SOCKSPLICE_HOOK_H */

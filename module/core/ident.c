@@ -4,7 +4,7 @@
 
 #include "core/ident.h"
 
-void socksplice_ident_addresses(const struct sock *sk, struct ident *id)
+void sks_ident_addresses(const struct sock *sk, struct ident *id)
 {
 	const struct inet_sock *inet = inet_sk(sk);
 
@@ -28,7 +28,7 @@ void socksplice_ident_addresses(const struct sock *sk, struct ident *id)
  * a child starts with snd_una one past its SYN and counts none. With data in
  * the handshake a child's may come out wrong, which then mirrors nobody's.
  */
-bool socksplice_ident_read(const struct sock *sk, bool active, struct ident *id)
+bool sks_ident_read(const struct sock *sk, bool active, struct ident *id)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	u32 acked = (u32)tp->bytes_acked;
@@ -50,6 +50,6 @@ bool socksplice_ident_read(const struct sock *sk, bool active, struct ident *id)
 	id->net = sock_net(sk);
 	id->bound_dev_if = sk->sk_bound_dev_if;
 	id->transparent = inet_test_bit(TRANSPARENT, sk);
-	socksplice_ident_addresses(sk, id);
+	sks_ident_addresses(sk, id);
 	return true;
 }

@@ -30,9 +30,9 @@ struct ident {
 /* Reads the identity off a socket that is becoming ESTABLISHED. The socket is
  * the caller's. False where it has none that could be trusted.
  */
-bool socksplice_ident_read(const struct sock *sk, bool active, struct ident *id);
+bool sks_ident_read(const struct sock *sk, bool active, struct ident *id);
 
 /* Reads only the addresses and ports. */
-void socksplice_ident_addresses(const struct sock *sk, struct ident *id);
+void sks_ident_addresses(const struct sock *sk, struct ident *id);
 
 #endif /* SOCKSPLICE_IDENT_H */

@@ -13,8 +13,8 @@
  */
 #define KEEPER_DELAY	(HZ / 2)
 
-DEFINE_PER_CPU(long, socksplice_inflight);
-bool socksplice_loaded;
+DEFINE_PER_CPU(long, sks_inflight);
+bool sks_loaded;
 
 static DEFINE_SPINLOCK(keeper_lock);	/* the three below */
 static unsigned long attached;		/* sockets with functions of ours */
@@ -30,11 +30,11 @@ static long inflight_sum(void)
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		sum += READ_ONCE(per_cpu(socksplice_inflight, cpu));
+		sum += READ_ONCE(per_cpu(sks_inflight, cpu));
 	return sum;
 }
 
-bool socksplice_attached(void)
+bool sks_attached(void)
 {
 	bool ok;
 
@@ -51,7 +51,7 @@ bool socksplice_attached(void)
 	return ok;
 }
 
-void socksplice_detached(void)
+void sks_detached(void)
 {
 	spin_lock_bh(&keeper_lock);
 	WARN_ON_ONCE(!attached || !kept);
@@ -89,17 +89,17 @@ static void keeper_work(struct work_struct *work)
 	else if (settled)
 		schedule_delayed_work(&keeper, KEEPER_DELAY);
 	spin_unlock_bh(&keeper_lock);
-	/* socksplice_inflight_drain() waits for the return from here. */
+	/* sks_inflight_drain() waits for the return from here. */
 	if (over)
 		module_put(THIS_MODULE);
 }
 
 /*
  * Nothing is counted: the keeper saw to that, and nobody has entered since. Left are those that
- * run, or are preempted, between socksplice_leave() or module_put() and the return; in a
+ * run, or are preempted, between sks_leave() or module_put() and the return; in a
  * function that a hook has led to and that finds the module going; or in a callback.
  */
-void socksplice_inflight_drain(void)
+void sks_inflight_drain(void)
 {
 	cancel_delayed_work_sync(&keeper);
 	synchronize_rcu();

@@ -2,7 +2,7 @@
 /*
  * What keeps the module's text while a task is inside it.
  *
- * A socket has functions of ours from socksplice_attached() to socksplice_detached(). A task
+ * A socket has functions of ours from sks_attached() to sks_detached(). A task
  * that one of those functions runs may sleep in it for as long as a user likes: for the
  * socket's lock, in a page fault, in TCP's function below ours. Neither the task nor its call
  * takes a module reference, which would write a word that all CPUs share. One reference, the
@@ -28,33 +28,33 @@
 #include <linux/percpu.h>
 #include <linux/types.h>
 
-DECLARE_PER_CPU(long, socksplice_inflight);
+DECLARE_PER_CPU(long, sks_inflight);
 
 /* Set once the module can no longer fail to load: from then on sockets may refer to it. */
-extern bool socksplice_loaded;
+extern bool sks_loaded;
 
-static inline void socksplice_enter(void)
+static inline void sks_enter(void)
 {
-	this_cpu_inc(socksplice_inflight);
+	this_cpu_inc(sks_inflight);
 }
 
-static inline void socksplice_leave(void)
+static inline void sks_leave(void)
 {
-	this_cpu_dec(socksplice_inflight);
+	this_cpu_dec(sks_inflight);
 }
 
 /* Before a socket gets a function of ours. Takes a module reference for the attachment, too,
  * which its end gives up by module_put(). False if the module is being unloaded. Any context
  * but a hard interrupt.
  */
-bool socksplice_attached(void);
+bool sks_attached(void);
 
 /* After the socket has lost the last function of ours. The same contexts. */
-void socksplice_detached(void);
+void sks_detached(void);
 
 /* Waits for tasks that are about to return from a function of ours, and do not sleep. No
  * socket is attached, and no hook is installed any more.
  */
-void socksplice_inflight_drain(void);
+void sks_inflight_drain(void);
 
 #endif /* SOCKSPLICE_INFLIGHT_H */

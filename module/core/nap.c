@@ -48,7 +48,7 @@ static enum hrtimer_restart run_out(struct hrtimer *timer)
 	return again ? HRTIMER_RESTART : HRTIMER_NORESTART;
 }
 
-void socksplice_moment_sleep(void)
+void sks_nap(void)
 {
 	struct moment_sleeper s = { .task = current };
 	struct moment_cpu *m;
@@ -70,7 +70,7 @@ void socksplice_moment_sleep(void)
 	raw_spin_unlock_irqrestore(&m->lock, irq);
 }
 
-void socksplice_moment_init(void)
+void sks_nap_init(void)
 {
 	struct moment_cpu *m;
 	int cpu;
@@ -83,7 +83,7 @@ void socksplice_moment_init(void)
 	}
 }
 
-void socksplice_moment_exit(void)
+void sks_nap_exit(void)
 {
 	int cpu;
 

@@ -15,14 +15,14 @@
 /* Nanoseconds. A sleep lasts between this and twice this. */
 #define SOCKSPLICE_MOMENT	(250 * NSEC_PER_USEC)
 
-void socksplice_moment_init(void);
+void sks_nap_init(void);
 
 /* Stops the timers. No task sleeps here any more. May sleep. */
-void socksplice_moment_exit(void);
+void sks_nap_exit(void);
 
 /* As schedule(), for at most twice the time above. Where the machine has no timer of that
  * resolution it returns at once. The caller has set the task's state.
  */
-void socksplice_moment_sleep(void);
+void sks_nap(void);
 
 #endif /* SOCKSPLICE_MOMENT_H */

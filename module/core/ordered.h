@@ -4,7 +4,7 @@
  *
  * A walk may let go of the lock: it goes on behind the number it has come to, whether
  * that thing is still there or not, and pays for no more than finding the place. What
- * protects the struct order and the nodes is the lock of whoever has them.
+ * protects the struct ordered and the nodes is the lock of whoever has them.
  */
 #ifndef SOCKSPLICE_ORDER_H
 #define SOCKSPLICE_ORDER_H
@@ -12,18 +12,18 @@
 #include <linux/rbtree.h>
 #include <linux/types.h>
 
-struct order {
+struct ordered {
 	struct rb_root root;
 	u64 last;		/* the number of the newest, there or not */
 };
 
-struct order_node {
+struct ordered_node {
 	struct rb_node node;
 	u64 number;		/* from 1 on, never the same again */
 };
 
 /* As the newest. */
-static inline void order_add(struct order *o, struct order_node *n)
+static inline void ordered_add(struct ordered *o, struct ordered_node *n)
 {
 	struct rb_node *parent = rb_last(&o->root);
 
@@ -32,24 +32,24 @@ static inline void order_add(struct order *o, struct order_node *n)
 	rb_insert_color(&n->node, &o->root);
 }
 
-static inline void order_del(struct order *o, struct order_node *n)
+static inline void ordered_del(struct ordered *o, struct ordered_node *n)
 {
 	rb_erase(&n->node, &o->root);
 }
 
-static inline struct order_node *order_next(const struct order_node *n)
+static inline struct ordered_node *ordered_next(const struct ordered_node *n)
 {
-	return rb_entry_safe(rb_next(&n->node), struct order_node, node);
+	return rb_entry_safe(rb_next(&n->node), struct ordered_node, node);
 }
 
 /* The first behind @number, or NULL. */
-static inline struct order_node *order_behind(const struct order *o, u64 number)
+static inline struct ordered_node *ordered_behind(const struct ordered *o, u64 number)
 {
 	struct rb_node *p = o->root.rb_node;
-	struct order_node *n, *found = NULL;
+	struct ordered_node *n, *found = NULL;
 
 	while (p) {
-		n = rb_entry(p, struct order_node, node);
+		n = rb_entry(p, struct ordered_node, node);
 		if (n->number > number) {
 			found = n;
 			p = p->rb_left;

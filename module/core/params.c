@@ -14,11 +14,11 @@
 struct bounds {
 	unsigned int *value;
 	unsigned int min, max;
-	bool is_ring;		/* only what socksplice_ring_size_valid() takes, */
+	bool is_ring;		/* only what sks_ring_size_valid() takes, */
 	bool zero;		/* or zero */
 };
 
-bool socksplice_ring_size_valid(u32 size)
+bool sks_ring_size_valid(u32 size)
 {
 	return is_power_of_2(size) && size <= SOCKSPLICE_RING_SIZE_MAX &&
 	       size >= max(SOCKSPLICE_RING_SIZE_MIN, (u32)PAGE_SIZE);
@@ -27,7 +27,7 @@ bool socksplice_ring_size_valid(u32 size)
 static bool is_within(const struct bounds *b, unsigned int n)
 {
 	if (b->is_ring)
-		return socksplice_ring_size_valid(n) || (b->zero && !n);
+		return sks_ring_size_valid(n) || (b->zero && !n);
 	return n >= b->min && n <= b->max;
 }
 
@@ -58,13 +58,13 @@ static const struct kernel_param_ops bounded_ops = {
 };
 
 #define BOUNDED(name, standard, ...)							\
-	unsigned int socksplice_##name = (standard);					\
-	static const struct bounds name##_bounds = { &socksplice_##name, __VA_ARGS__ };	\
+	unsigned int sks_##name = (standard);					\
+	static const struct bounds name##_bounds = { &sks_##name, __VA_ARGS__ };	\
 	module_param_cb(name, &bounded_ops, (void *)&name##_bounds, 0644)
 
 #define SWITCH(name, standard)								\
-	bool socksplice_##name = (standard);						\
-	module_param_named(name, socksplice_##name, bool, 0644)
+	bool sks_##name = (standard);						\
+	module_param_named(name, sks_##name, bool, 0644)
 
 /* All parameters: name, default, bounds, and what `modinfo` says of them. */
 
@@ -97,15 +97,15 @@ MODULE_PARM_DESC(ring_max, "Default bytes that a ring may grow to if it is full 
 
 #define CAP_UNSET	U64_MAX
 
-u64 socksplice_memory_cap = CAP_UNSET;
-module_param_named(memory_cap, socksplice_memory_cap, ullong, 0644);
+u64 sks_memory_cap = CAP_UNSET;
+module_param_named(memory_cap, sks_memory_cap, ullong, 0644);
 MODULE_PARM_DESC(memory_cap, "Most bytes that all rings may hold together; 0: no limit (default: an eighth of the memory)");
 
-void __init socksplice_params_init(void)
+void __init sks_params_init(void)
 {
 	/* As net.ipv4.tcp_mem bounds TCP's buffers: an eighth of the memory. */
 	const u64 eighth = (u64)totalram_pages() * PAGE_SIZE / 8;
 
-	if (socksplice_memory_cap == CAP_UNSET)
-		socksplice_memory_cap = min(round_down(eighth, SZ_1M), SOCKSPLICE_MEMORY_CAP_MAX);
+	if (sks_memory_cap == CAP_UNSET)
+		sks_memory_cap = min(round_down(eighth, SZ_1M), SOCKSPLICE_MEMORY_CAP_MAX);
 }

@@ -9,23 +9,24 @@
 
 #include <linux/types.h>
 
-#define SOCKSPLICE_MEMORY_CAP_MAX	(1ULL << 40)	/* bytes; the most that the command line takes */
+/* Bytes; the most that the command line takes. */
+#define SOCKSPLICE_MEMORY_CAP_MAX	(1ULL << 40)
 
-extern bool socksplice_pairing;
-extern bool socksplice_shadow;
-extern bool socksplice_unprivileged_splice;
-extern unsigned int socksplice_splice_cpu_percent;
-extern unsigned int socksplice_path_timeout;	/* seconds */
-extern unsigned int socksplice_ring_idle;	/* seconds, 0: never */
-extern unsigned int socksplice_short_wait;	/* µs */
-extern unsigned int socksplice_ring_size;	/* bytes */
-extern unsigned int socksplice_ring_max;	/* bytes; 0: rings do not grow */
-extern u64 socksplice_memory_cap;		/* bytes, 0: no limit */
+extern bool sks_pairing;
+extern bool sks_shadow;
+extern bool sks_unprivileged_splice;
+extern unsigned int sks_splice_cpu_percent;
+extern unsigned int sks_path_timeout;	/* seconds */
+extern unsigned int sks_ring_idle;	/* seconds, 0: never */
+extern unsigned int sks_short_wait;	/* µs */
+extern unsigned int sks_ring_size;	/* bytes */
+extern unsigned int sks_ring_max;	/* bytes; 0: rings do not grow */
+extern u64 sks_memory_cap;		/* bytes, 0: no limit */
 
 /* Whether a ring may have @size bytes: a power of two, between the bounds of uapi/. */
-bool socksplice_ring_size_valid(u32 size);
+bool sks_ring_size_valid(u32 size);
 
 /* Sets the defaults that depend on the machine. */
-void socksplice_params_init(void);
+void sks_params_init(void);
 
 #endif /* SOCKSPLICE_PARAMS_H */

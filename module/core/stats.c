@@ -3,7 +3,7 @@
 
 #include "core/stats.h"
 
-DEFINE_PER_CPU(struct socksplice_stats, socksplice_stats);
+DEFINE_PER_CPU(struct sks_stats, sks_stats);
 
 static const char * const names[] = {
 #define X(name) #name,
@@ -11,17 +11,17 @@ static const char * const names[] = {
 #undef X
 };
 
-const char *socksplice_stat_name(unsigned int i)
+const char *sks_stat_name(unsigned int i)
 {
 	return names[i];
 }
 
-u64 socksplice_stat_sum(unsigned int i)
+u64 sks_stat_sum(unsigned int i)
 {
 	u64 sum = 0;
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		sum += per_cpu(socksplice_stats, cpu).v[i];
+		sum += per_cpu(sks_stats, cpu).v[i];
 	return sum;
 }

@@ -45,7 +45,7 @@
 	X(tcp_bytes_closed)	/* the ring was closed for good */	\
 	X(tcp_bytes_idle)	/* nothing had come by the path for path_timeout */ \
 	X(rings_grown)		/* made twice as large, as they were full again and again */ \
-	X(rings_given_back)	/* nothing came for socksplice_ring_idle seconds */ \
+	X(rings_given_back)	/* nothing came for sks_ring_idle seconds */ \
 	X(pages_reclaimed)	/* pages of rings that memory pressure took back */ \
 	X(rings_capped)		/* had no page more: a cap of memory.h is reached */ \
 	X(ends_limited)		/* had no ring to send into when they wanted one */ \
@@ -70,30 +70,30 @@
 	X(so_splice_loops)		/* ended with ELOOP */		\
 	X(so_splice_throttled)		/* times that a user's movers had to wait */
 
-enum socksplice_stat {
+enum sks_stat {
 #define X(name) SOCKSPLICE_STAT_##name,
 	SOCKSPLICE_STATS(X)
 #undef X
 	SOCKSPLICE_STAT_MAX,
 };
 
-struct socksplice_stats {
+struct sks_stats {
 	u64 v[SOCKSPLICE_STAT_MAX];
 };
 
-DECLARE_PER_CPU(struct socksplice_stats, socksplice_stats);
+DECLARE_PER_CPU(struct sks_stats, sks_stats);
 
-static inline void socksplice_stat_add(enum socksplice_stat s, u64 n)
+static inline void sks_stat_add(enum sks_stat s, u64 n)
 {
-	this_cpu_add(socksplice_stats.v[s], n);
+	this_cpu_add(sks_stats.v[s], n);
 }
 
-static inline void socksplice_stat_inc(enum socksplice_stat s)
+static inline void sks_stat_inc(enum sks_stat s)
 {
-	this_cpu_inc(socksplice_stats.v[s]);
+	this_cpu_inc(sks_stats.v[s]);
 }
 
-const char *socksplice_stat_name(unsigned int i);
-u64 socksplice_stat_sum(unsigned int i);
+const char *sks_stat_name(unsigned int i);
+u64 sks_stat_sum(unsigned int i);
 
 #endif /* SOCKSPLICE_STATS_H */

@@ -12,7 +12,7 @@
 #include <linux/minmax.h>
 
 /* Jiffies, at least @least, for one that began at @began, a ktime_get_ns(). */
-static inline unsigned long socksplice_rest(u64 began, unsigned long least)
+static inline unsigned long sks_throttle(u64 began, unsigned long least)
 {
 	const unsigned long rest = nsecs_to_jiffies(9 * (ktime_get_ns() - began));
 

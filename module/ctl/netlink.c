@@ -71,20 +71,20 @@ static int host_start(struct netlink_callback *cb)
 static int status_fill(struct sk_buff *skb, const struct genl_info *info)
 {
 	if (nla_put_string(skb, SOCKSPLICE_A_STATUS_VERSION, THIS_MODULE->version) ||
-	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_BTF, socksplice_policy_has_btf()) ||
-	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SOCKOPS, socksplice_policy_has_sockops()) ||
-	    nla_put_s32(skb, SOCKSPLICE_A_STATUS_HOOK, socksplice_hook_status()) ||
-	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_PAIRING, READ_ONCE(socksplice_pairing)) ||
-	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SHADOW, READ_ONCE(socksplice_shadow)) ||
-	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_ENROLL_ALL, socksplice_policy_enrolls_all()) ||
-	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SPLICE, socksplice_psock_enabled()) ||
-	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SPLICE_NATIVE, socksplice_psock_is_native()) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_BTF, sks_kfunc_has_btf()) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SOCKOPS, sks_kfunc_has_sockops()) ||
+	    nla_put_s32(skb, SOCKSPLICE_A_STATUS_HOOK, sks_hook_status()) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_PAIRING, READ_ONCE(sks_pairing)) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SHADOW, READ_ONCE(sks_shadow)) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_ENROLL_ALL, sks_kfunc_enrolls_all()) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SPLICE, sks_psock_enabled()) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SPLICE_NATIVE, sks_psock_is_native()) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SO_SPLICE,
-		       READ_ONCE(socksplice_sosplice_enabled)) ||
-	    nla_put_s32(skb, SOCKSPLICE_A_STATUS_LITERAL, socksplice_literal_status()) ||
-	    nla_put_u32(skb, SOCKSPLICE_A_STATUS_RING_SIZE, READ_ONCE(socksplice_ring_size)) ||
+		       READ_ONCE(sks_splice_enabled)) ||
+	    nla_put_s32(skb, SOCKSPLICE_A_STATUS_LITERAL, sks_sockopt_bsd_status()) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_STATUS_RING_SIZE, READ_ONCE(sks_ring_size)) ||
 	    nla_put_u64_64bit(skb, SOCKSPLICE_A_STATUS_MEMORY_CAP,
-			      READ_ONCE(socksplice_memory_cap), SOCKSPLICE_A_PAD) ||
+			      READ_ONCE(sks_memory_cap), SOCKSPLICE_A_PAD) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_EVENTS,
 		       net_eq(genl_info_net(info), &init_net)))
 		return -EMSGSIZE;
@@ -121,19 +121,19 @@ static int status_set(struct sk_buff *skb, struct genl_info *info)
 		NL_SET_ERR_MSG(info->extack, "nothing to set");
 		return -EINVAL;
 	}
-	if (splice && nla_get_u8(splice) && socksplice_psock_status() &&
-	    !socksplice_psock_enabled()) {
+	if (splice && nla_get_u8(splice) && sks_psock_status() &&
+	    !sks_psock_enabled()) {
 		NL_SET_ERR_MSG(info->extack, "splice(2) is not hooked");
 		return -EOPNOTSUPP;
 	}
 	if (pairing)
-		WRITE_ONCE(socksplice_pairing, nla_get_u8(pairing));
+		WRITE_ONCE(sks_pairing, nla_get_u8(pairing));
 	if (splice)
-		socksplice_psock_enable(nla_get_u8(splice));
+		sks_psock_enable(nla_get_u8(splice));
 	if (so_splice)
-		socksplice_sopt_enable(nla_get_u8(so_splice));
+		sks_sockopt_enable(nla_get_u8(so_splice));
 	if (cap)
-		WRITE_ONCE(socksplice_memory_cap, nla_get_u64(cap));
+		WRITE_ONCE(sks_memory_cap, nla_get_u64(cap));
 	return 0;
 }
 
@@ -143,11 +143,11 @@ static int pair_drop(struct sk_buff *skb, struct genl_info *info)
 	int err;
 
 	if (!id) {
-		socksplice_match_flush();
-		socksplice_drop_all();
+		sks_match_flush();
+		sks_unpair_all();
 		return 0;
 	}
-	err = socksplice_drop_pair(nla_get_u32(id));
+	err = sks_unpair_pair(nla_get_u32(id));
 	if (err)
 		NL_SET_ERR_MSG(info->extack, "no such pair");
 	return err;
@@ -155,12 +155,12 @@ static int pair_drop(struct sk_buff *skb, struct genl_info *info)
 
 static u64 gauge_pairs_live(void)
 {
-	return socksplice_pairs_live();
+	return sks_pairs_live();
 }
 
 static u64 gauge_so_splices_live(void)
 {
-	return socksplice_sosplices_live();
+	return sks_splices_live();
 }
 
 /* Values that `stats show` prints behind the counters. */
@@ -169,7 +169,7 @@ static const struct {
 	u64 (*get)(void);
 } gauges[] = {
 	{ "pairs_live", gauge_pairs_live },
-	{ "ring_memory_bytes", socksplice_memory_held },
+	{ "ring_memory_bytes", sks_memory_held },
 	{ "so_splices_live", gauge_so_splices_live },
 };
 
@@ -191,10 +191,10 @@ static int stats_dump(struct sk_buff *skb, struct netlink_callback *cb)
 		if (!hdr)
 			break;
 		if (nla_put_string(skb, SOCKSPLICE_A_STAT_NAME,
-				   counter ? socksplice_stat_name(i) :
+				   counter ? sks_stat_name(i) :
 					     gauges[i - SOCKSPLICE_STAT_MAX].name) ||
 		    nla_put_u64_64bit(skb, SOCKSPLICE_A_STAT_VALUE,
-				      counter ? socksplice_stat_sum(i) :
+				      counter ? sks_stat_sum(i) :
 						gauges[i - SOCKSPLICE_STAT_MAX].get(),
 				      SOCKSPLICE_A_PAD)) {
 			genlmsg_cancel(skb, hdr);
@@ -244,8 +244,8 @@ static int sock_fill(struct sk_buff *skb, const struct sock *sk)
 	return 0;
 }
 
-int socksplice_netlink_put_sock(struct sk_buff *skb, const struct sock *sk,
-				const struct ident *id, int type)
+int sks_netlink_put_sock(struct sk_buff *skb, const struct sock *sk,
+			 const struct ident *id, int type)
 {
 	struct nlattr *nest = nla_nest_start(skb, type);
 	int err;
@@ -261,63 +261,63 @@ int socksplice_netlink_put_sock(struct sk_buff *skb, const struct sock *sk,
 	return 0;
 }
 
-/* Reads the chan without its socket's lock, so the counters are snapshots. */
-int socksplice_netlink_put_end(struct sk_buff *skb, const struct socksplice_chan *c)
+/* Reads the end without its socket's lock, so the counters are snapshots. */
+int sks_netlink_put_end(struct sk_buff *skb, const struct pair_end *end)
 {
 	struct nlattr *nest = nla_nest_start(skb, SOCKSPLICE_A_PAIR_END);
 	const struct sock *sk;
 	int err;
 
-	if (!nest || who_fill(skb, &c->ident, c->family, c->netns_inum))
+	if (!nest || who_fill(skb, &end->ident, end->family, end->netns_inum))
 		return -EMSGSIZE;
 
 	rcu_read_lock();
-	sk = rcu_dereference(c->sk);
+	sk = rcu_dereference(end->sk);
 	err = sk ? sock_fill(skb, sk) : 0;
 	rcu_read_unlock();
 
 	if (err ||
 	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_RING_BYTES,
-			      READ_ONCE(c->ring_bytes), SOCKSPLICE_A_PAD) ||
+			      READ_ONCE(end->ring_bytes), SOCKSPLICE_A_PAD) ||
 	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_RING_MSGS,
-			      READ_ONCE(c->ring_msgs), SOCKSPLICE_A_PAD) ||
+			      READ_ONCE(end->ring_msgs), SOCKSPLICE_A_PAD) ||
 	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_TCP_BYTES,
-			      READ_ONCE(c->tcp_bytes), SOCKSPLICE_A_PAD) ||
+			      READ_ONCE(end->tcp_bytes), SOCKSPLICE_A_PAD) ||
 	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_TCP_MSGS,
-			      READ_ONCE(c->tcp_msgs), SOCKSPLICE_A_PAD) ||
-	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_SIZE, READ_ONCE(c->ring.size)) ||
-	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_MEM, READ_ONCE(c->ring.filled)) ||
-	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_QUEUED, ring_len(&c->ring)) ||
-	    nla_put_u32(skb, SOCKSPLICE_A_END_GROUP, c->memory.group_id) ||
-	    nla_put_u32(skb, SOCKSPLICE_A_END_BUSY_POLL, READ_ONCE(c->busy_poll_usec)) ||
+			      READ_ONCE(end->tcp_msgs), SOCKSPLICE_A_PAD) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_SIZE, READ_ONCE(end->ring.size)) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_MEM, READ_ONCE(end->ring.filled)) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_QUEUED, ring_len(&end->ring)) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_GROUP, end->memory.group_id) ||
+	    nla_put_u32(skb, SOCKSPLICE_A_END_BUSY_POLL, READ_ONCE(end->busy_poll_usec)) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_END_CLOSED, !sk))
 		return -EMSGSIZE;
 	nla_nest_end(skb, nest);
 	return 0;
 }
 
-int socksplice_netlink_put_pair(struct sk_buff *skb, const struct socksplice_chan *active,
-				const struct socksplice_chan *passive)
+int sks_netlink_put_pair(struct sk_buff *skb, const struct pair_end *active,
+			 const struct pair_end *passive)
 {
 	u64 age = ktime_get_ns() - active->start;
 
 	if (nla_put_u32(skb, SOCKSPLICE_A_PAIR_ID, active->id) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_PAIR_DRAINING,
-		       test_bit(CHAN_DROPPED, &active->flags)) ||
+		       test_bit(END_DROPPED, &active->flags)) ||
 	    nla_put_u64_64bit(skb, SOCKSPLICE_A_PAIR_AGE_MS, div_u64(age, NSEC_PER_MSEC),
 			      SOCKSPLICE_A_PAD) ||
-	    socksplice_netlink_put_end(skb, active) ||
-	    socksplice_netlink_put_end(skb, passive))
+	    sks_netlink_put_end(skb, active) ||
+	    sks_netlink_put_end(skb, passive))
 		return -EMSGSIZE;
 	return 0;
 }
 
-bool socksplice_netlink_has_listeners(void)
+bool sks_netlink_has_listeners(void)
 {
 	return genl_has_listeners(&family, &init_net, GROUP_EVENTS);
 }
 
-struct sk_buff *socksplice_netlink_event_begin(void **hdr)
+struct sk_buff *sks_netlink_event_begin(void **hdr)
 {
 	struct sk_buff *skb = genlmsg_new(EVENT_SIZE, GFP_ATOMIC | __GFP_NOWARN);
 
@@ -337,7 +337,7 @@ static int is_a_stranger(struct sock *listener, struct sk_buff *skb, void *data)
 }
 
 /* A listener that is too slow sees from the sequence numbers that it lost events. */
-void socksplice_netlink_event_send(struct sk_buff *skb)
+void sks_netlink_event_send(struct sk_buff *skb)
 {
 	genlmsg_multicast_netns_filtered(&family, &init_net, skb, 0, GROUP_EVENTS, GFP_KERNEL,
 					 is_a_stranger, NULL);
@@ -349,7 +349,7 @@ struct dump {
 	struct netlink_callback *cb;
 };
 
-static int pair_fill(struct socksplice_chan *first, struct socksplice_chan *second,
+static int pair_fill(struct pair_end *first, struct pair_end *second,
 		     void *arg)
 {
 	struct dump *d = arg;
@@ -359,7 +359,7 @@ static int pair_fill(struct socksplice_chan *first, struct socksplice_chan *seco
 			  &family, NLM_F_MULTI, SOCKSPLICE_CMD_PAIR_GET);
 	if (!hdr)
 		return -EMSGSIZE;
-	if (socksplice_netlink_put_pair(d->skb, first, second)) {
+	if (sks_netlink_put_pair(d->skb, first, second)) {
 		genlmsg_cancel(d->skb, hdr);
 		return -EMSGSIZE;
 	}
@@ -372,7 +372,7 @@ static int pair_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	struct dump d = { .skb = skb, .cb = cb };
 	u64 last = cb->args[0];
 
-	socksplice_pairs_walk(&last, pair_fill, &d);
+	sks_pairs_walk(&last, pair_fill, &d);
 	cb->args[0] = last;
 	return skb->len;
 }
@@ -381,12 +381,12 @@ static int splice_end_fill(struct sk_buff *skb, const struct sock *sk, int type)
 {
 	struct ident id;
 
-	socksplice_ident_addresses(sk, &id);
-	return socksplice_netlink_put_sock(skb, sk, &id, type);
+	sks_ident_addresses(sk, &id);
+	return sks_netlink_put_sock(skb, sk, &id, type);
 }
 
 /* Takes no socket lock, so the values are snapshots. */
-static int splice_fill(struct sosplice *s, void *arg)
+static int splice_fill(struct splice *s, void *arg)
 {
 	struct dump *d = arg;
 	void *hdr;
@@ -419,14 +419,14 @@ static int splice_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	struct dump d = { .skb = skb, .cb = cb };
 	u64 last = cb->args[0];
 
-	socksplice_sosplices_walk(&last, splice_fill, &d);
+	sks_splices_walk(&last, splice_fill, &d);
 	cb->args[0] = last;
 	return skb->len;
 }
 
 static int splice_drop(struct sk_buff *skb, struct genl_info *info)
 {
-	socksplice_soend_drop_all();
+	sks_endpoint_drop_all();
 	return 0;
 }
 
@@ -496,12 +496,12 @@ static struct genl_family family = {
 	.pre_doit	= host_pre_doit,
 };
 
-int socksplice_netlink_init(void)
+int sks_netlink_init(void)
 {
 	return genl_register_family(&family);
 }
 
-void socksplice_netlink_exit(void)
+void sks_netlink_exit(void)
 {
 	genl_unregister_family(&family);
 }

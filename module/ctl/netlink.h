@@ -7,29 +7,29 @@
 struct ident;
 struct sk_buff;
 struct sock;
-struct socksplice_chan;
+struct pair_end;
 
-int socksplice_netlink_init(void);
-void socksplice_netlink_exit(void);
+int sks_netlink_init(void);
+void sks_netlink_exit(void);
 
 /* True if a message to the group of the events would reach anybody. */
-bool socksplice_netlink_has_listeners(void);
+bool sks_netlink_has_listeners(void);
 
 /* A message to that group: begun, in any context, filled with the functions below, ended
  * by genlmsg_end() with _begin's @hdr, and sent, which also frees it and may sleep. NULL if
  * there is no memory.
  */
-struct sk_buff *socksplice_netlink_event_begin(void **hdr);
-void socksplice_netlink_event_send(struct sk_buff *skb);
+struct sk_buff *sks_netlink_event_begin(void **hdr);
+void sks_netlink_event_send(struct sk_buff *skb);
 
 /* These return -EMSGSIZE if there is no room. */
 
-/* An end that has no chan; @sk may not go away meanwhile. */
-int socksplice_netlink_put_sock(struct sk_buff *skb, const struct sock *sk,
-				const struct ident *id, int type);
-/* Who holds the chans keeps them; their sockets may be gone. */
-int socksplice_netlink_put_end(struct sk_buff *skb, const struct socksplice_chan *c);
-int socksplice_netlink_put_pair(struct sk_buff *skb, const struct socksplice_chan *active,
-				const struct socksplice_chan *passive);
+/* An end that has no end; @sk may not go away meanwhile. */
+int sks_netlink_put_sock(struct sk_buff *skb, const struct sock *sk,
+			 const struct ident *id, int type);
+/* Who holds the ends keeps them; their sockets may be gone. */
+int sks_netlink_put_end(struct sk_buff *skb, const struct pair_end *end);
+int sks_netlink_put_pair(struct sk_buff *skb, const struct pair_end *active,
+			 const struct pair_end *passive);
 
 #endif /* SOCKSPLICE_NETLINK_H */

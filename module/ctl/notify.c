@@ -37,15 +37,15 @@ static int event_fill(struct sk_buff *skb, enum socksplice_event event, const ch
 	return 0;
 }
 
-static int chan_fill(struct sk_buff *skb, const struct socksplice_chan *c)
+static int fill_end(struct sk_buff *skb, const struct pair_end *end)
 {
-	const struct socksplice_chan *peer = socksplice_chan_peer(c);
+	const struct pair_end *peer = sks_end_peer(end);
 
 	if (!peer)
-		return socksplice_netlink_put_end(skb, c);
-	if (test_bit(CHAN_ACTIVE, &c->flags))
-		return socksplice_netlink_put_pair(skb, c, peer);
-	return socksplice_netlink_put_pair(skb, peer, c);
+		return sks_netlink_put_end(skb, end);
+	if (test_bit(END_ACTIVE, &end->flags))
+		return sks_netlink_put_pair(skb, end, peer);
+	return sks_netlink_put_pair(skb, peer, end);
 }
 
 /* With @skb NULL or not filled (@err) the event has its number all the same, which is
@@ -69,7 +69,7 @@ static void event_send(struct sk_buff *skb, void *hdr, int err)
 	spin_unlock_bh(&event_lock);
 	if (err) {
 		nlmsg_free(skb);
-		socksplice_stat_inc(SOCKSPLICE_STAT_events_lost);
+		sks_stat_inc(SOCKSPLICE_STAT_events_lost);
 	}
 }
 
@@ -82,7 +82,7 @@ static void event_work(struct work_struct *work)
 		skb = __skb_dequeue(&events);
 		spin_unlock_bh(&event_lock);
 		if (skb)
-			socksplice_netlink_event_send(skb);
+			sks_netlink_event_send(skb);
 		cond_resched();
 	} while (skb);
 }
@@ -94,30 +94,30 @@ static void notify_declined(const char *reason, const struct sock *sk)
 	void *hdr = NULL;
 	int err;
 
-	if (!socksplice_netlink_has_listeners())
+	if (!sks_netlink_has_listeners())
 		return;
-	socksplice_ident_addresses(sk, &id);
-	skb = socksplice_netlink_event_begin(&hdr);
+	sks_ident_addresses(sk, &id);
+	skb = sks_netlink_event_begin(&hdr);
 	err = skb ? event_fill(skb, SOCKSPLICE_EVENT_DECLINED, reason) : -ENOMEM;
 	if (!err)
-		err = socksplice_netlink_put_sock(skb, sk, &id,
-						  SOCKSPLICE_A_PAIR_END);
+		err = sks_netlink_put_sock(skb, sk, &id,
+					   SOCKSPLICE_A_PAIR_END);
 	event_send(skb, hdr, err);
 }
 
 static void notify_event(enum socksplice_event event, const char *reason,
-			 const struct socksplice_chan *c)
+			 const struct pair_end *end)
 {
 	struct sk_buff *skb;
 	void *hdr = NULL;
 	int err;
 
-	if (!socksplice_netlink_has_listeners())
+	if (!sks_netlink_has_listeners())
 		return;
-	skb = socksplice_netlink_event_begin(&hdr);
+	skb = sks_netlink_event_begin(&hdr);
 	err = skb ? event_fill(skb, event, reason) : -ENOMEM;
 	if (!err)
-		err = chan_fill(skb, c);
+		err = fill_end(skb, end);
 	event_send(skb, hdr, err);
 }
 
@@ -126,12 +126,12 @@ static const struct verdict_sink sink = {
 	.declined	= notify_declined,
 };
 
-void socksplice_notify_init(void)
+void sks_notify_init(void)
 {
-	socksplice_verdict_register(&sink);
+	sks_verdict_register(&sink);
 }
 
-void socksplice_notify_stop(void)
+void sks_notify_stop(void)
 {
 	spin_lock_bh(&event_lock);
 	event_stopped = true;

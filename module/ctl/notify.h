@@ -11,11 +11,11 @@
 #define SOCKSPLICE_NOTIFY_H
 
 /* Becomes a sink of verdicts. Before anything can be paired. */
-void socksplice_notify_init(void);
+void sks_notify_init(void);
 
 /* Tells of nothing from now on, and returns when all that was queued has been sent. May
  * sleep.
  */
-void socksplice_notify_stop(void);
+void sks_notify_stop(void);
 
 #endif /* SOCKSPLICE_NOTIFY_H */

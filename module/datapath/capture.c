@@ -43,7 +43,7 @@ struct capture {
 	wait_queue_head_t wait;
 };
 
-DEFINE_STATIC_KEY_FALSE(socksplice_capture_key);
+DEFINE_STATIC_KEY_FALSE(sks_capture_key);
 
 static DEFINE_MUTEX(captures_lock);
 /* The capture that senders write to, or NULL. RCU; written under captures_lock. The open file
@@ -121,7 +121,7 @@ static bool reserve(struct capture *cap, struct socksplice_capture_record *r, u3
 	if (room)
 		put(cap, slot->pos + word, (u8 *)r + word, sizeof(*r) - word);
 	else
-		socksplice_stat_inc(SOCKSPLICE_STAT_capture_dropped);
+		sks_stat_inc(SOCKSPLICE_STAT_capture_dropped);
 	return room;
 }
 
@@ -133,40 +133,40 @@ static void commit(struct capture *cap, const struct capture_slot *slot, u32 fla
 	if (is_worth_waking(cap) && wq_has_sleeper(&cap->wait))
 		wake_up_interruptible(&cap->wait);
 	if (!flags)
-		socksplice_stat_inc(SOCKSPLICE_STAT_capture_records);
+		sks_stat_inc(SOCKSPLICE_STAT_capture_records);
 }
 
 /* The end that is listed first: the active opener, where there is one. */
-static const struct socksplice_chan *first_of(const struct socksplice_chan *c,
-					      const struct socksplice_chan *peer)
+static const struct pair_end *first_of(const struct pair_end *end,
+				       const struct pair_end *peer)
 {
-	const bool c_active = test_bit(CHAN_ACTIVE, &c->flags);
+	const bool c_active = test_bit(END_ACTIVE, &end->flags);
 
-	if (c_active != test_bit(CHAN_ACTIVE, &peer->flags))
-		return c_active ? c : peer;
-	return c < peer ? c : peer;
+	if (c_active != test_bit(END_ACTIVE, &peer->flags))
+		return c_active ? end : peer;
+	return end < peer ? end : peer;
 }
 
-static void end_fill(struct socksplice_capture_end *end, const struct socksplice_chan *c)
+static void end_fill(struct socksplice_capture_end *to, const struct pair_end *end)
 {
-	memcpy(end->saddr, &c->ident.saddr, sizeof(end->saddr));
-	memcpy(end->daddr, &c->ident.daddr, sizeof(end->daddr));
-	end->sport = c->ident.sport;
-	end->dport = c->ident.dport;
-	end->netns = c->netns_inum;
+	memcpy(to->saddr, &end->ident.saddr, sizeof(to->saddr));
+	memcpy(to->daddr, &end->ident.daddr, sizeof(to->daddr));
+	to->sport = end->ident.sport;
+	to->dport = end->ident.dport;
+	to->netns = end->netns_inum;
 }
 
 /* Fills in the fields that every record of the pair shares. */
-static void record_fill(struct socksplice_capture_record *r, const struct socksplice_chan *c,
-			const struct socksplice_chan *peer)
+static void record_fill(struct socksplice_capture_record *r, const struct pair_end *end,
+			const struct pair_end *peer)
 {
-	const struct socksplice_chan *first = first_of(c, peer);
+	const struct pair_end *first = first_of(end, peer);
 
 	memset(r, 0, sizeof(*r));
-	r->pair = c->id;
-	r->from = c != first;
+	r->pair = end->id;
+	r->from = end != first;
 	end_fill(&r->ends[0], first);
-	end_fill(&r->ends[1], first == c ? peer : c);
+	end_fill(&r->ends[1], first == end ? peer : end);
 }
 
 static bool port_is_wanted(const struct socksplice_capture_opts *o, u16 port)
@@ -179,12 +179,12 @@ static bool port_is_wanted(const struct socksplice_capture_opts *o, u16 port)
 	return false;
 }
 
-/* Under RCU. If the socket of @c is gone, it belongs to no cgroup. */
+/* Under RCU. If the socket of @end is gone, it belongs to no cgroup. */
 static bool cgroup_is_wanted(const struct socksplice_capture_opts *o,
-			     const struct socksplice_chan *c)
+			     const struct pair_end *end)
 {
 #ifdef CONFIG_SOCK_CGROUP_DATA
-	struct sock *sk = rcu_dereference(c->sk);
+	struct sock *sk = rcu_dereference(end->sk);
 	struct cgroup *cgrp = sk ? sock_cgroup_ptr(&sk->sk_cgrp_data) : NULL;
 	int level;
 	u32 i;
@@ -198,30 +198,30 @@ static bool cgroup_is_wanted(const struct socksplice_capture_opts *o,
 }
 
 static bool end_is_wanted(const struct socksplice_capture_opts *o,
-			  const struct socksplice_chan *c)
+			  const struct pair_end *end)
 {
-	return (!o->netns || o->netns == c->netns_inum) &&
-	       (!o->n_ports || port_is_wanted(o, c->ident.sport) ||
-		port_is_wanted(o, c->ident.dport)) &&
-	       (!o->n_cgroups || cgroup_is_wanted(o, c));
+	return (!o->netns || o->netns == end->netns_inum) &&
+	       (!o->n_ports || port_is_wanted(o, end->ident.sport) ||
+		port_is_wanted(o, end->ident.dport)) &&
+	       (!o->n_cgroups || cgroup_is_wanted(o, end));
 }
 
 static bool pair_is_wanted(const struct socksplice_capture_opts *o,
-			   const struct socksplice_chan *c,
-			   const struct socksplice_chan *peer)
+			   const struct pair_end *end,
+			   const struct pair_end *peer)
 {
 	bool wanted = !o->n_pairs;
 	u32 i;
 
 	for (i = 0; i < o->n_pairs && !wanted; i++)
-		wanted = o->pairs[i] == c->id;
-	return wanted && (end_is_wanted(o, c) || end_is_wanted(o, peer));
+		wanted = o->pairs[i] == end->id;
+	return wanted && (end_is_wanted(o, end) || end_is_wanted(o, peer));
 }
 
-void __socksplice_capture_begin(const struct sock *sk, struct socksplice_chan *c, u32 n,
-				struct capture_slot *slot)
+void __sks_capture_begin(const struct sock *sk, struct pair_end *end, u32 n,
+			 struct capture_slot *slot)
 {
-	const struct socksplice_chan *peer = socksplice_chan_peer(c);
+	const struct pair_end *peer = sks_end_peer(end);
 	struct socksplice_capture_record r;
 	struct capture *cap;
 
@@ -230,39 +230,39 @@ void __socksplice_capture_begin(const struct sock *sk, struct socksplice_chan *c
 	cap = rcu_dereference(live);
 	if (!cap)
 		goto none;
-	if (c->capture_id != cap->id) {
-		c->capture_id = cap->id;
-		c->captured = pair_is_wanted(&cap->opts, c, peer);
+	if (end->capture_id != cap->id) {
+		end->capture_id = cap->id;
+		end->captured = pair_is_wanted(&cap->opts, end, peer);
 	}
-	if (!c->captured)
+	if (!end->captured)
 		goto none;
 
-	record_fill(&r, c, peer);
+	record_fill(&r, end, peer);
 	r.size = n;
-	r.seq = c->seq;
-	r.ring = c->ring.head;
+	r.seq = end->seq;
+	r.ring = end->ring.head;
 	/* The sender's socket lock protects both. */
 	r.ack = tcp_sk(sk)->copied_seq + READ_ONCE(peer->ring.tail);
 	if (!reserve(cap, &r, min(n, cap->opts.snaplen), slot))
 		goto none;
 	slot->capture = cap;
-	__release(RCU);		/* for sparse: __socksplice_capture_end() unlocks */
+	__release(RCU);		/* for sparse: __sks_capture_end() unlocks */
 	return;
 none:
 	rcu_read_unlock();
 }
 
-void __socksplice_capture_end(const struct socksplice_chan *c, u32 n,
-			      struct capture_slot *slot)
+void __sks_capture_end(const struct pair_end *end, u32 n,
+		       struct capture_slot *slot)
 {
 	const u32 kept = min(slot->kept, n), pos = slot->pos;
 	struct capture *cap = slot->capture;
 	u32 off = 0;
 
-	__acquire(RCU);		/* for sparse: __socksplice_capture_begin() locked */
+	__acquire(RCU);		/* for sparse: __sks_capture_begin() locked */
 	while (off < kept) {
 		u32 seg;
-		void *p = ring_sent_seg(&c->ring, n - off, &seg);
+		void *p = ring_sent_seg(&end->ring, n - off, &seg);
 
 		seg = min(seg, kept - off);
 		put(cap, pos + sizeof(struct socksplice_capture_record) + off, p, seg);
@@ -275,35 +275,35 @@ void __socksplice_capture_end(const struct socksplice_chan *c, u32 n,
 	rcu_read_unlock();
 }
 
-/* The sequence number behind what @c has sent. Its socket need not be locked. */
-static u32 sent_by(const struct socksplice_chan *c)
+/* The sequence number behind what @end has sent. Its socket need not be locked. */
+static u32 sent_by(const struct pair_end *end)
 {
-	const u32 ring = READ_ONCE(c->ring.head);
+	const u32 ring = READ_ONCE(end->ring.head);
 
-	return ring ? READ_ONCE(c->seq) + ring : c->ident.iss + 1;
+	return ring ? READ_ONCE(end->seq) + ring : end->ident.iss + 1;
 }
 
-/* Records what became of the pair of @c. */
+/* Records what became of the pair of @end. */
 static void capture_event(enum socksplice_event event, const char *reason,
-			  const struct socksplice_chan *c)
+			  const struct pair_end *end)
 {
-	const struct socksplice_chan *peer = socksplice_chan_peer(c), *first;
+	const struct pair_end *peer = sks_end_peer(end), *first;
 	struct socksplice_capture_record r;
 	struct capture_slot slot;
 	struct capture *cap;
 
-	if (!static_branch_unlikely(&socksplice_capture_key))
+	if (!static_branch_unlikely(&sks_capture_key))
 		return;
-	if (!peer || test_bit(CHAN_SHADOW, &c->flags))
+	if (!peer || test_bit(END_SHADOW, &end->flags))
 		return;
-	first = first_of(c, peer);
+	first = first_of(end, peer);
 	rcu_read_lock();
 	cap = rcu_dereference(live);
-	if (cap && pair_is_wanted(&cap->opts, c, peer)) {
-		record_fill(&r, first, first == c ? peer : c);
+	if (cap && pair_is_wanted(&cap->opts, end, peer)) {
+		record_fill(&r, first, first == end ? peer : end);
 		r.event = event;
 		r.seq = sent_by(first);
-		r.ack = sent_by(first == c ? peer : c);
+		r.ack = sent_by(first == end ? peer : end);
 		r.kept = reason ? strlen(reason) : 0;
 		if (reserve(cap, &r, r.kept, &slot)) {
 			if (reason)
@@ -452,10 +452,10 @@ static long start(struct file *file, const void __user *arg)
 	}
 	do {
 		cap->id = ++last_id;
-	} while (!cap->id);	/* 0 is the value that a new chan starts with */
+	} while (!cap->id);	/* 0 is the value that a new end starts with */
 	smp_store_release(&file->private_data, cap);	/* pairs with the other calls */
 	rcu_assign_pointer(live, cap);
-	static_branch_enable(&socksplice_capture_key);
+	static_branch_enable(&sks_capture_key);
 	mutex_unlock(&captures_lock);
 	return 0;
 }
@@ -465,7 +465,7 @@ static void stop(struct capture *cap)
 {
 	mutex_lock(&captures_lock);
 	if (!cap->stopped) {
-		static_branch_disable(&socksplice_capture_key);
+		static_branch_disable(&sks_capture_key);
 		RCU_INIT_POINTER(live, NULL);
 		synchronize_rcu();
 		WRITE_ONCE(cap->stopped, true);
@@ -545,13 +545,13 @@ static const struct verdict_sink sink = {
 	.event = capture_event,
 };
 
-int socksplice_capture_init(void)
+int sks_capture_init(void)
 {
-	socksplice_verdict_register(&sink);
+	sks_verdict_register(&sink);
 	return misc_register(&device);
 }
 
-void socksplice_capture_exit(void)
+void sks_capture_exit(void)
 {
 	misc_deregister(&device);
 }

@@ -22,9 +22,9 @@
 
 struct capture;
 struct sock;
-struct socksplice_chan;
+struct pair_end;
 
-DECLARE_STATIC_KEY_FALSE(socksplice_capture_key);
+DECLARE_STATIC_KEY_FALSE(sks_capture_key);
 
 /* Room for one record. The sender's own, on its stack, and small: the compiler may
  * zero it for each send.
@@ -37,32 +37,32 @@ struct capture_slot {
 };
 
 /* Do not call directly. */
-void __socksplice_capture_begin(const struct sock *sk, struct socksplice_chan *c, u32 n,
-				struct capture_slot *slot);
-void __socksplice_capture_end(const struct socksplice_chan *c, u32 n,
-			      struct capture_slot *slot);
+void __sks_capture_begin(const struct sock *sk, struct pair_end *end, u32 n,
+			 struct capture_slot *slot);
+void __sks_capture_end(const struct pair_end *end, u32 n,
+		       struct capture_slot *slot);
 
-/* Before @n bytes are published to the ring of @c, whose socket @sk is locked, and
+/* Before @n bytes are published to the ring of @end, whose socket @sk is locked, and
  * after: @n is then how many of them stayed there. No sleep in between.
  */
-static inline void socksplice_capture_begin(const struct sock *sk, struct socksplice_chan *c,
-					    u32 n, struct capture_slot *slot)
+static inline void sks_capture_begin(const struct sock *sk, struct pair_end *end,
+				     u32 n, struct capture_slot *slot)
 {
 	slot->capture = NULL;
-	if (static_branch_unlikely(&socksplice_capture_key))
-		__socksplice_capture_begin(sk, c, n, slot);
+	if (static_branch_unlikely(&sks_capture_key))
+		__sks_capture_begin(sk, end, n, slot);
 }
 
-static inline void socksplice_capture_end(const struct socksplice_chan *c, u32 n,
+static inline void socksplice_capture_end(const struct pair_end *end, u32 n,
 					  struct capture_slot *slot)
 {
 	if (unlikely(slot->capture))
-		__socksplice_capture_end(c, n, slot);
+		__sks_capture_end(end, n, slot);
 }
 
-int socksplice_capture_init(void);
+int sks_capture_init(void);
 
 /* No file of the device is open: each holds the module. */
-void socksplice_capture_exit(void);
+void sks_capture_exit(void);
 
 #endif /* SOCKSPLICE_CAPTURE_H */

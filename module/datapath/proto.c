@@ -4,7 +4,7 @@
  * and the ring besides.
  *
  * The kernel's functions are taken from tcp_prot, because most of them are not
- * exported; tcpv6_prot has the same ones (socksplice_clone_init() makes sure).
+ * exported; tcpv6_prot has the same ones (sks_clone_init() makes sure).
  */
 #include <asm/ioctls.h>
 #include <linux/sched/signal.h>
@@ -29,23 +29,23 @@
  */
 static void proto_close(struct sock *sk, long timeout)
 {
-	struct socksplice_chan *c;
+	struct pair_end *end;
 	bool unread = false;
 
-	socksplice_enter();
+	sks_enter();
 	lock_sock(sk);
-	c = rx_chan(sk);
-	if (c) {
-		set_bit(CHAN_RX_CLOSED, &c->flags);
+	end = live_end(sk);
+	if (end) {
+		set_bit(END_RX_CLOSED, &end->flags);
 		/* RX_CLOSED before the look: pairs with tx_append(). */
 		smp_mb__after_atomic();
-		unread = socksplice_look_ring_unread(sk, c);
+		unread = sks_look_ring_unread(sk, end);
 	}
 	release_sock(sk);
 	if (unread)
 		sock_no_linger(sk);
 	tcp_prot.close(sk, timeout);
-	socksplice_leave();
+	sks_leave();
 }
 
 /* Called with the socket locked. What we sent stays readable for the peer, as
@@ -55,65 +55,65 @@ static int proto_disconnect(struct sock *sk, int flags)
 {
 	int ret;
 
-	socksplice_enter();
+	sks_enter();
 	/* Who is between two parts of a read would read on in what comes next.
 	 * The core has counted the disconnect; who slips in while the lock is
 	 * dropped here has to notice it too.
 	 */
-	socksplice_rx_turn_wait(sk);
+	sks_rx_turn_wait(sk);
 	sk->sk_disconnects++;
-	if (socksplice_chan_get(sk))
-		socksplice_chan_detach(sk);
+	if (sks_end_get(sk))
+		sks_end_detach(sk);
 	ret = tcp_prot.disconnect(sk, flags);
-	socksplice_leave();
+	sks_leave();
 	return ret;
 }
 
 /* As tcp_ioctl(), the ring's bytes included. */
 static int proto_ioctl(struct sock *sk, int cmd, int *karg)
 {
-	struct socksplice_chan *c;
-	struct rx_look l;
+	struct pair_end *end;
+	struct rx_readable l;
 	int ret;
 
-	socksplice_enter();
+	sks_enter();
 	ret = tcp_prot.ioctl(sk, cmd, karg);
 	if (!ret && (cmd == SIOCINQ || cmd == SIOCATMARK)) {
 		lock_sock(sk);
-		c = rx_chan(sk);
-		if (c) {
-			rx_look(sk, c, &l);
+		end = live_end(sk);
+		if (end) {
+			rx_readable(sk, end, &l);
 			if (cmd == SIOCATMARK)
 				*karg = *karg && (l.tcp || !l.ring);
 			else	/* TCP's part again, as of the same moment */
-				*karg = socksplice_look_inq(sk, c);
+				*karg = sks_look_inq(sk, end);
 		}
 		release_sock(sk);
 	}
-	socksplice_leave();
+	sks_leave();
 	return ret;
 }
 
 /*
- * Makes the peer of @c send by TCP from now on. Its ring may be closed only
+ * Makes the peer of @end send by TCP from now on. Its ring may be closed only
  * while it is not in the middle of an append; its lock cannot be taken here, as
  * it may be held across a page fault that never ends. So the bit is set, as a
  * softirq would, while nobody owns that socket. 0, or -EINTR.
  */
-static int close_peers_ring(struct socksplice_chan *c)
+static int close_peers_ring(struct pair_end *end)
 {
-	struct socksplice_chan *peer = socksplice_chan_peer(c);
+	struct pair_end *peer = sks_end_peer(end);
 	struct sock *psk;
 
 	for (;;) {
-		psk = socksplice_chan_trylock(peer);
+		psk = sks_end_trylock(peer);
 		if (!psk) {
 			smp_rmb();	/* detached, so closed: as close_ring() in unpair.c */
 			return 0;
 		}
 		if (!IS_ERR(psk)) {
-			set_bit(CHAN_TX_CLOSED, &peer->flags);
-			socksplice_chan_unlock(psk);
+			set_bit(END_TX_CLOSED, &peer->flags);
+			sks_end_unlock(psk);
 			return 0;
 		}
 		if (signal_pending(current))
@@ -132,43 +132,43 @@ static int close_peers_ring(struct socksplice_chan *c)
  */
 static int proto_unpair(struct sock *sk)
 {
-	struct socksplice_chan *c, *peer;
+	struct pair_end *end, *peer;
 	int err;
 
 	lock_sock(sk);
-	c = rx_chan(sk);
-	if (!c) {
-		if (socksplice_chan_get(sk))
-			socksplice_chan_detach(sk);
+	end = live_end(sk);
+	if (!end) {
+		if (sks_end_get(sk))
+			sks_end_detach(sk);
 		release_sock(sk);
 		return 0;
 	}
-	peer = socksplice_chan_hold(c);
+	peer = sks_end_hold(end);
 	release_sock(sk);
 
-	err = close_peers_ring(c);
+	err = close_peers_ring(end);
 	if (!err) {
 		lock_sock(sk);
-		socksplice_tx_wait_turn(sk);	/* as for the lock, on TCP */
-		if (rx_chan(sk) == c) {
-			if (socksplice_chan_is_done(sk, c, peer))
-				socksplice_chan_detach(sk);
+		sks_tx_wait_turn(sk);	/* as for the lock, on TCP */
+		if (live_end(sk) == end) {
+			if (sks_end_is_done(sk, end, peer))
+				sks_end_detach(sk);
 			else
 				err = -EBUSY;
 		}
 		release_sock(sk);
 		/* The peer follows when it has read what we sent it. */
-		socksplice_drop_chan(c, "setsockopt");
+		sks_unpair_chan(end, "setsockopt");
 		/* Readers that sleep in our recvmsg go on in TCP's. */
 		if (!err)
-			socksplice_wake_sleepers(sk);
+			sks_wake_sleepers(sk);
 	}
-	socksplice_chan_put(c, peer);
+	sks_end_put(end, peer);
 	return err;
 }
 
-bool socksplice_proto_wants_plain(const struct sock *sk, int level, int optname,
-				  unsigned int optlen)
+bool sks_proto_wants_plain(const struct sock *sk, int level, int optname,
+			   unsigned int optlen)
 {
 	if (level == SOL_IPV6)
 		return optname == IPV6_ADDRFORM && sk->sk_family == AF_INET6 &&
@@ -185,12 +185,12 @@ static int proto_setsockopt(struct sock *sk, int level, int optname,
 {
 	int ret = 0;
 
-	socksplice_enter();
-	if (socksplice_proto_wants_plain(sk, level, optname, optlen))
+	sks_enter();
+	if (sks_proto_wants_plain(sk, level, optname, optlen))
 		ret = proto_unpair(sk);
 	if (!ret)
 		ret = tcp_prot.setsockopt(sk, level, optname, optval, optlen);
-	socksplice_leave();
+	sks_leave();
 	return ret;
 }
 
@@ -252,7 +252,7 @@ static int zerocopy_argument(struct tcp_zerocopy_receive *zc, char __user *optva
  */
 static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user *optlen)
 {
-	struct socksplice_chan *c, *peer;
+	struct pair_end *end, *peer;
 	struct tcp_zerocopy_receive zc = {};
 	int len, err;
 
@@ -262,17 +262,17 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 		return 1;
 
 	lock_sock(sk);
-	c = rx_chan(sk);
-	if (!c) {
-		c = socksplice_chan_get(sk);
-		if (c)	/* TCP's own may take bytes when the peer has come */
-			set_bit(CHAN_RX_EARLY, &c->flags);
+	end = live_end(sk);
+	if (!end) {
+		end = sks_end_get(sk);
+		if (end)	/* TCP's own may take bytes when the peer has come */
+			set_bit(END_RX_EARLY, &end->flags);
 		release_sock(sk);
 		return 1;
 	}
-	peer = socksplice_chan_hold(c);
+	peer = sks_end_hold(end);
 	release_sock(sk);
-	err = close_peers_ring(c);
+	err = close_peers_ring(end);
 	if (!err && !ring_len(&peer->ring))
 		err = 1;
 	if (!err) {
@@ -281,15 +281,15 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 	}
 	if (!err) {
 		lock_sock(sk);
-		if (rx_chan(sk) == c) {
-			zc.recv_skip_hint = socksplice_look_inq(sk, c);
-			zc.inq = socksplice_look_inq_hint(sk, c);
+		if (live_end(sk) == end) {
+			zc.recv_skip_hint = sks_look_inq(sk, end);
+			zc.inq = sks_look_inq_hint(sk, end);
 		} else {
 			err = 1;	/* un-paired: another connection's, perhaps */
 		}
 		release_sock(sk);
 	}
-	socksplice_chan_put(c, peer);
+	sks_end_put(end, peer);
 	if (err)
 		return err;
 
@@ -309,7 +309,7 @@ static int proto_getsockopt(struct sock *sk, int level, int optname,
 {
 	int ret = 1;
 
-	socksplice_enter();
+	sks_enter();
 	if (level == SOL_TCP && optname == TCP_ULP && hides_ulp(sk))
 		ret = getsockopt_ulp(optlen);
 #ifdef CONFIG_MMU
@@ -318,27 +318,27 @@ static int proto_getsockopt(struct sock *sk, int level, int optname,
 #endif
 	if (ret == 1)
 		ret = tcp_prot.getsockopt(sk, level, optname, optval, optlen);
-	socksplice_leave();
+	sks_leave();
 	return ret;
 }
 
 static void fill(struct proto *clone)
 {
-	clone->sendmsg = socksplice_tx_sendmsg;
-	clone->recvmsg = socksplice_rx_recvmsg;
+	clone->sendmsg = sks_tx_sendmsg;
+	clone->recvmsg = sks_rx_recvmsg;
 	clone->close = proto_close;
 	clone->disconnect = proto_disconnect;
 	clone->ioctl = proto_ioctl;
 	clone->setsockopt = proto_setsockopt;
 	clone->getsockopt = proto_getsockopt;
-	clone->sock_is_readable = socksplice_rx_is_readable;
+	clone->sock_is_readable = sks_rx_is_readable;
 #ifdef CONFIG_BPF_SYSCALL
 	/* A sockmap would replace sk_prot under us: -EOPNOTSUPP instead. */
 	clone->psock_update_sk_prot = NULL;
 #endif
 }
 
-int __init socksplice_proto_init(void)
+int __init sks_proto_init(void)
 {
-	return socksplice_clone_init(fill);
+	return sks_clone_init(fill);
 }

@@ -18,28 +18,28 @@
 
 #include <linux/types.h>
 
-struct socksplice_chan;
+struct pair_end;
 struct sock;
 
-/* @c, which has a peer and is held, has sent by TCP. @before: socksplice_look_rcv_nxt() before that. */
-void socksplice_kick_sent(struct socksplice_chan *c, u32 before);
+/* @end, which has a peer and is held, has sent by TCP. @before: sks_look_rcv_nxt() before that. */
+void sks_rcvlowat_sent(struct pair_end *end, u32 before);
 
-/* @c, whose socket is locked, has appended to its ring behind bytes in flight by TCP, and is
+/* @end, whose socket is locked, has appended to its ring behind bytes in flight by TCP, and is
  * about to wake the reader.
  */
-void socksplice_kick_appended(struct socksplice_chan *c);
+void sks_rcvlowat_appended(struct pair_end *end);
 
-/* The reader of what @c sends is about to wait for its mark, in poll or asleep. To be called
- * before the look that finds too few bytes. Under RCU, or with a reference on @c.
+/* The reader of what @end sends is about to wait for its mark, in poll or asleep. To be called
+ * before the look that finds too few bytes. Under RCU, or with a reference on @end.
  */
-void socksplice_kick_poller(struct socksplice_chan *c);
+void sks_rcvlowat_poller(struct pair_end *end);
 
 /* The mark of @sk, which is locked, has been set: wakes the waiters if ring and TCP together
  * reach it. TCP has just done so for its own bytes. Under RCU.
  */
-void socksplice_kick_marked(struct sock *sk);
+void sks_rcvlowat_marked(struct sock *sk);
 
 /* Ends the work. No socket is attached any more. May sleep. */
-void socksplice_kick_exit(void);
+void sks_rcvlowat_exit(void);
 
 #endif /* SOCKSPLICE_KICK_H */

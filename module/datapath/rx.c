@@ -37,7 +37,7 @@
 
 /* A reader's call, and its turn. */
 struct rx_turn {
-	struct socksplice_chan *c, *peer;	/* held, with the turn */
+	struct pair_end *end, *peer;	/* held, with the turn */
 	long timeo;		/* what is left of it */
 	int disconnects;	/* of the socket, when the call began */
 	bool slept;
@@ -47,60 +47,60 @@ struct rx_turn {
 	size_t controllen;
 };
 
-bool socksplice_rx_is_readable(struct sock *sk)
+bool sks_rx_is_readable(struct sock *sk)
 {
-	const struct socksplice_chan *c;
+	const struct pair_end *end;
 	bool readable = false;
-	struct rx_look l;
+	struct rx_readable l;
 
 	rcu_read_lock();
-	c = socksplice_chan_get_rcu(sk);
-	if (c && rx_chan_is_live(c)) {
+	end = sks_end_get_rcu(sk);
+	if (end && end_is_live(end)) {
 		if (READ_ONCE(sk->sk_rcvlowat) > 1)
-			socksplice_kick_poller(socksplice_chan_peer(c));
-		rx_look(sk, c, &l);
+			sks_rcvlowat_poller(sks_end_peer(end));
+		rx_readable(sk, end, &l);
 		/* Without ring bytes TCP's own test has the answer. */
 		/* The mark, if it comes next, is not a byte to read, as in tcp_poll(). */
-		readable = l.ring && rx_look_total(&l) >= sock_rcvlowat(sk, 0, INT_MAX) +
+		readable = l.ring && rx_readable_total(&l) >= sock_rcvlowat(sk, 0, INT_MAX) +
 			   (l.tcp && at_urgent_mark(sk) && !sock_flag(sk, SOCK_URGINLINE));
 	}
 	rcu_read_unlock();
 	return readable;
 }
 
-void socksplice_rx_mark_ready(struct sock *sk, struct socksplice_chan *c)
+void sks_rx_mark_ready(struct sock *sk, struct pair_end *end)
 {
 	bool known;
 
 	sock_owned_by_me(sk);
-	if (likely(test_bit(CHAN_RX_READY, &c->flags)))
+	if (likely(test_bit(END_RX_READY, &end->flags)))
 		return;
-	if (c->tcp_readers || sk->sk_kern_sock)
+	if (end->tcp_readers || sk->sk_kern_sock)
 		return;
 	/* The peer, which the caller has seen, before the bits: pairs with the barrier in
-	 * socksplice_pair_splices().
+	 * sks_pair_splices().
 	 */
 	smp_mb();
-	known = test_bit(CHAN_RX_KNOWN, &c->flags) && !test_bit(CHAN_RX_EARLY, &c->flags);
-	if (known || socksplice_caller_is_alone(sk))
-		set_bit(CHAN_RX_READY, &c->flags);
+	known = test_bit(END_RX_KNOWN, &end->flags) && !test_bit(END_RX_EARLY, &end->flags);
+	if (known || sks_caller_is_alone(sk))
+		set_bit(END_RX_READY, &end->flags);
 	else
-		set_bit(CHAN_RX_DOUBT, &c->flags);
+		set_bit(END_RX_DOUBT, &end->flags);
 }
 
-void socksplice_rx_consume(struct sock *sk, struct socksplice_chan *c, u32 n)
+void sks_rx_consume(struct sock *sk, struct pair_end *end, u32 n)
 {
-	struct socksplice_chan *peer = socksplice_chan_peer(c);
+	struct pair_end *peer = sks_end_peer(end);
 
 	sock_owned_by_me(sk);
 	ring_consume(&peer->ring, n);
 	/* The tail before the look at the wish: pairs with sleep_until_space() and
-	 * sleep_moment() in tx_wait.c. Also before CHAN_RX_CLOSED, should this be the
+	 * sleep_moment() in tx_wait.c. Also before END_RX_CLOSED, should this be the
 	 * last: pairs with tx_append().
 	 */
 	smp_mb();
 	if (READ_ONCE(peer->want_space) && ring_len(&peer->ring) <= READ_ONCE(peer->ring_limit) / 2)
-		socksplice_wake_writer(peer);
+		sks_wake_writer(peer);
 }
 
 /* Copies @n ring bytes from @off on. Like a fault in the middle of an skb on
@@ -125,16 +125,16 @@ static int copy_ring(const struct ring *r, struct msghdr *msg, u32 off, u32 n)
 	return 0;
 }
 
-static ssize_t take_ring(struct sock *sk, struct socksplice_chan *c,
+static ssize_t take_ring(struct sock *sk, struct pair_end *end,
 			 struct msghdr *msg, size_t len, int flags)
 {
-	struct ring *r = &socksplice_chan_peer(c)->ring;
+	struct ring *r = &sks_end_peer(end)->ring;
 	u32 want = min_t(size_t, len, READ_ONCE(r->size));
 	u32 n = min(want, ring_used(r, want));
 
 	if (!(flags & MSG_TRUNC) && copy_ring(r, msg, 0, n))
 		return -EFAULT;
-	socksplice_rx_consume(sk, c, n);
+	sks_rx_consume(sk, end, n);
 	sk_peek_offset_bwd(sk, n);	/* splice(2) leaves it alone, on TCP too */
 	return n;
 }
@@ -154,12 +154,12 @@ static void skip_urgent(struct sock *sk)
 }
 
 /* How many bytes may be read from TCP now. The reader has its turn. */
-static u32 tcp_cap(struct sock *sk, const struct rx_look *l)
+static u32 tcp_cap(struct sock *sk, const struct rx_readable *l)
 {
 	u32 cap = l->tcp;
 
 	sock_owned_by_me(sk);
-	if (socksplice_rx_mark_before(sk, cap) && !--cap)
+	if (sks_rx_mark_before(sk, cap) && !--cap)
 		skip_urgent(sk);
 	return cap;
 }
@@ -195,52 +195,52 @@ static int base_recvmsg(struct sock *sk, struct rx_turn *turn, struct msghdr *ms
 	return ret;
 }
 
-struct socksplice_chan *socksplice_rx_turn_wait(struct sock *sk)
+struct pair_end *sks_rx_turn_wait(struct sock *sk)
 {
-	struct socksplice_chan *c, *peer;
+	struct pair_end *end, *peer;
 
-	while ((c = rx_chan(sk)) && unlikely(c->rx_between)) {
-		peer = socksplice_chan_hold(c);
-		c->rx_taking++;
+	while ((end = live_end(sk)) && unlikely(end->rx_mid_read)) {
+		peer = sks_end_hold(end);
+		end->rx_taking++;
 		release_sock(sk);
-		mutex_lock(&c->rx_mutex);
-		mutex_unlock(&c->rx_mutex);
+		mutex_lock(&end->rx_mutex);
+		mutex_unlock(&end->rx_mutex);
 		lock_sock(sk);
-		c->rx_taking--;
-		socksplice_chan_put(c, peer);
+		end->rx_taking--;
+		sks_end_put(end, peer);
 	}
-	return c;
+	return end;
 }
 
 /* Unless this reader has it. Drops the lock. */
-static void turn_take(struct sock *sk, struct socksplice_chan *c, struct rx_turn *turn)
+static void turn_take(struct sock *sk, struct pair_end *end, struct rx_turn *turn)
 {
-	if (turn->c)
+	if (turn->end)
 		return;
-	turn->c = c;
-	turn->peer = socksplice_chan_hold(c);
-	c->rx_partial++;	/* it is about to take bytes */
-	c->rx_taking++;
+	turn->end = end;
+	turn->peer = sks_end_hold(end);
+	end->rx_partial++;	/* it is about to take bytes */
+	end->rx_taking++;
 	release_sock(sk);
-	mutex_lock(&c->rx_mutex);
+	mutex_lock(&end->rx_mutex);
 	lock_sock(sk);
-	c->rx_taking--;
-	c->rx_partial--;
-	c->rx_between = true;
+	end->rx_taking--;
+	end->rx_partial--;
+	end->rx_mid_read = true;
 }
 
 static void turn_end(struct rx_turn *turn)
 {
-	if (!turn->c)
+	if (!turn->end)
 		return;
-	turn->c->rx_between = false;
-	mutex_unlock(&turn->c->rx_mutex);
-	socksplice_chan_put(turn->c, turn->peer);
-	turn->c = NULL;
+	turn->end->rx_mid_read = false;
+	mutex_unlock(&turn->end->rx_mutex);
+	sks_end_put(turn->end, turn->peer);
+	turn->end = NULL;
 }
 
 /* True if the stream's byte @pos is the urgent mark. */
-static bool is_mark(const struct sock *sk, const struct rx_look *l, u32 pos)
+static bool is_mark(const struct sock *sk, const struct rx_readable *l, u32 pos)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	u32 urg = tp->urg_seq - tp->copied_seq;
@@ -251,7 +251,7 @@ static bool is_mark(const struct sock *sk, const struct rx_look *l, u32 pos)
 }
 
 /* And it is not read in line. */
-static bool is_hole(const struct sock *sk, const struct rx_look *l, u32 pos)
+static bool is_hole(const struct sock *sk, const struct rx_readable *l, u32 pos)
 {
 	return is_mark(sk, l, pos) && !sock_flag(sk, SOCK_URGINLINE);
 }
@@ -259,29 +259,29 @@ static bool is_hole(const struct sock *sk, const struct rx_look *l, u32 pos)
 /* The mark comes next, and perhaps its SIGURG, whose handler is to find it there: see
  * tcp_recvmsg_locked().
  */
-static bool is_interrupted_at_mark(const struct sock *sk, const struct rx_look *l, u32 pos)
+static bool is_interrupted_at_mark(const struct sock *sk, const struct rx_readable *l, u32 pos)
 {
 	return unlikely(is_mark(sk, l, pos)) && signal_pending(current);
 }
 
 /*
- * Reads what TCP holds before the ring. Drops the lock: @c may be detached on
+ * Reads what TCP holds before the ring. Drops the lock: @end may be detached on
  * return, but @turn holds it. Returns the bytes read, 0 at the end of file,
  * -EAGAIN if there is another look to be taken, -ENODATA at the urgent mark if
  * something was @copied before it, or an error.
  */
-static ssize_t take_tcp(struct sock *sk, struct socksplice_chan *c, struct rx_turn *turn,
+static ssize_t take_tcp(struct sock *sk, struct pair_end *end, struct rx_turn *turn,
 			struct msghdr *msg, size_t len, int flags, bool copied)
 {
-	struct rx_look l;
+	struct rx_readable l;
 	bool fin;
 	ssize_t n;
 	u32 cap;
 
-	turn_take(sk, c, turn);
-	if (rx_chan(sk) != c)
+	turn_take(sk, end, turn);
+	if (live_end(sk) != end)
 		return -EAGAIN;
-	rx_look(sk, c, &l);
+	rx_readable(sk, end, &l);
 	if (copied && l.tcp && at_urgent_mark(sk))
 		return -ENODATA;
 	/* It may have come while the lock was dropped. */
@@ -337,15 +337,15 @@ static ssize_t peek_tcp(struct sock *sk, struct msghdr *msg, u32 seq, u32 len,
 /* MSG_PEEK: copies from the stream's byte *@pos on, over all three parts. Before
  * anything is @copied it steps over the urgent mark, and *@pos with it, unless @len is 0.
  */
-static ssize_t peek(struct sock *sk, struct socksplice_chan *c, struct msghdr *msg,
+static ssize_t peek(struct sock *sk, struct pair_end *end, struct msghdr *msg,
 		    u32 *pos, size_t len, int flags, bool copied)
 {
-	const struct ring *r = &socksplice_chan_peer(c)->ring;
+	const struct ring *r = &sks_end_peer(end)->ring;
 	u32 seq = tcp_sk(sk)->copied_seq;
-	struct rx_look l;
+	struct rx_readable l;
 	u32 at, take;
 
-	rx_look(sk, c, &l);
+	rx_readable(sk, end, &l);
 	if (!copied && len && is_hole(sk, &l, *pos))
 		++*pos;
 	at = *pos;
@@ -368,9 +368,9 @@ static ssize_t peek(struct sock *sk, struct socksplice_chan *c, struct msghdr *m
 }
 
 /* Moves on by every byte that is taken; the socket is locked. */
-static u32 rx_front(const struct sock *sk, const struct socksplice_chan *c)
+static u32 rx_front(const struct sock *sk, const struct pair_end *end)
 {
-	return tcp_sk(sk)->copied_seq + READ_ONCE(socksplice_chan_peer(c)->ring.tail);
+	return tcp_sk(sk)->copied_seq + READ_ONCE(sks_end_peer(end)->ring.tail);
 }
 
 /* TCP has something to say other than what it had received at @seen. */
@@ -404,30 +404,30 @@ static bool stop_short(const struct sock *sk, long timeo)
 static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 			 struct msghdr *msg, size_t len, int flags)
 {
-	struct socksplice_chan *c = socksplice_rx_turn_wait(sk);
+	struct pair_end *end = sks_rx_turn_wait(sk);
 	const int target = sock_rcvlowat(sk, flags & MSG_WAITALL, len);
 	const u32 peek_from = max(sk_peek_offset(sk, flags), 0);
 	u32 peek_pos = peek_from, front;
 	ssize_t copied = 0, n;
 	bool asleep = false;
-	struct rx_look l;
+	struct rx_readable l;
 
 	turn->disconnects = sk->sk_disconnects;
-	if (!c)
+	if (!end)
 		return -ENOTSUPP;
-	front = rx_front(sk, c);
+	front = rx_front(sk, end);
 	/* Not while another has his turn: a thread that slept in TCP's functions may
 	 * have read what he counted on since, and past a ring that opened now his
 	 * read would go on to younger bytes, or to the FIN.
 	 */
-	socksplice_rx_mark_ready(sk, c);
+	sks_rx_mark_ready(sk, end);
 	do {
 		const bool partial = copied;
 
-		rx_look(sk, c, &l);
+		rx_readable(sk, end, &l);
 		/* TCP does not wake who sleeps for less than the mark (tcp_data_ready()). */
-		if (asleep && !socksplice_rx_has_more(sk, c, SOCKSPLICE_RX_MARK))
-			l = (struct rx_look){};
+		if (asleep && !sks_rx_has_more(sk, end, SOCKSPLICE_RX_MARK))
+			l = (struct rx_readable){};
 		else
 			asleep = false;
 		if (!copied && is_interrupted_at_mark(sk, &l, peek_pos))
@@ -435,7 +435,7 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 		if (asleep) {
 			n = 0;
 		} else if (flags & MSG_PEEK) {
-			n = peek(sk, c, msg, &peek_pos, len - copied, flags, copied);
+			n = peek(sk, end, msg, &peek_pos, len - copied, flags, copied);
 			if (n == -ENODATA)
 				break;
 			if (n > 0) {
@@ -443,36 +443,36 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 				peek_pos += n;
 			}
 		} else if (l.tcp && len) {	/* none: not even past the urgent mark */
-			c->rx_partial += partial;
-			n = take_tcp(sk, c, turn, msg, len - copied, flags, copied);
+			end->rx_partial += partial;
+			n = take_tcp(sk, end, turn, msg, len - copied, flags, copied);
 			/* What was read before the disconnect counts. */
 			if (sk->sk_disconnects != turn->disconnects) {
 				copied += max_t(ssize_t, n, 0);
 				return copied ? copied : -EPIPE;
 			}
-			c->rx_partial -= partial;	/* the turn holds it */
-			c = rx_chan(sk);
+			end->rx_partial -= partial;	/* the turn holds it */
+			end = live_end(sk);
 			if (!n || n == -ENODATA)
 				break;		/* the FIN, or the mark */
-			if (n == -EAGAIN && !c)
+			if (n == -EAGAIN && !end)
 				return copied ? copied : -ENOTSUPP;
 			if (n == -EAGAIN)
 				continue;
-		} else if (l.ring && l.after && l.ring < len - copied && !turn->c) {
+		} else if (l.ring && l.after && l.ring < len - copied && !turn->end) {
 			/* TCP's behind it are read without the lock: nobody may come
 			 * between. While we have the lock no more of those arrive.
 			 */
-			c->rx_partial += partial;
-			turn_take(sk, c, turn);
+			end->rx_partial += partial;
+			turn_take(sk, end, turn);
 			if (sk->sk_disconnects != turn->disconnects)
 				return copied ? copied : -EPIPE;
-			c->rx_partial -= partial;
-			c = rx_chan(sk);
-			if (!c)
+			end->rx_partial -= partial;
+			end = live_end(sk);
+			if (!end)
 				return copied ? copied : -ENOTSUPP;
 			continue;
 		} else if (l.ring) {
-			n = take_ring(sk, c, msg, len - copied, flags);
+			n = take_ring(sk, end, msg, len - copied, flags);
 		} else {
 			n = 0;
 		}
@@ -480,9 +480,9 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 		if (n < 0)
 			return copied ? copied : n;
 		copied += n;
-		if (!c)
+		if (!end)
 			break;
-		if (n || (!len && rx_look_total(&l) > peek_pos)) {
+		if (n || (!len && rx_readable_total(&l) > peek_pos)) {
 			if (copied < len)	/* by a writer that is as fast: see tx_locked() */
 				cond_resched();
 			continue;
@@ -494,36 +494,36 @@ static ssize_t rx_locked(struct sock *sk, struct rx_turn *turn,
 			if (stop_short(sk, turn->timeo))
 				break;
 		} else {
-			n = socksplice_rx_end(sk, turn->timeo);
+			n = sks_rx_nothing_left(sk, turn->timeo);
 			if (n <= 0)
 				return n;
 		}
 		turn_end(turn);
-		c->rx_partial += partial;
-		asleep = !copied && !rx_look_total(&l) && READ_ONCE(sk->sk_rcvlowat) > 1;
-		n = socksplice_rx_wait(sk, c, &turn->timeo,
-				       asleep ? SOCKSPLICE_RX_MARK : rx_look_total(&l));
+		end->rx_partial += partial;
+		asleep = !copied && !rx_readable_total(&l) && READ_ONCE(sk->sk_rcvlowat) > 1;
+		n = sks_rx_wait(sk, end, &turn->timeo,
+				asleep ? SOCKSPLICE_RX_MARK : rx_readable_total(&l));
 		turn->slept = true;
 		if (n < 0)
 			return copied ? copied : n;
 		asleep = asleep && turn->timeo && !signal_pending(current);
-		c = socksplice_rx_turn_wait(sk);
+		end = sks_rx_turn_wait(sk);
 		if (sk->sk_disconnects != turn->disconnects)
 			return copied ? copied : -EPIPE;
-		if (!c)
+		if (!end)
 			return copied || is_over(sk, turn, len, tcp_sk(sk)->copied_seq) ?
 			       copied : -ENOTSUPP;
-		c->rx_partial -= partial;	/* which kept it attached */
+		end->rx_partial -= partial;	/* which kept it attached */
 		/* Another reader has taken what was peeked at: from the beginning again, as
 		 * TCP, to which such a program is a bug.
 		 */
-		if (unlikely((flags & MSG_PEEK) && rx_front(sk, c) != front)) {
+		if (unlikely((flags & MSG_PEEK) && rx_front(sk, end) != front)) {
 			peek_pos = peek_from;
 			if (!copied)
-				front = rx_front(sk, c);
+				front = rx_front(sk, end);
 		}
 		/* A receive of no bytes ends here, but not by a wake-up that TCP has not. */
-	} while (copied < len || (asleep && !socksplice_rx_has_more(sk, c, SOCKSPLICE_RX_MARK)));
+	} while (copied < len || (asleep && !sks_rx_has_more(sk, end, SOCKSPLICE_RX_MARK)));
 	return copied;
 }
 
@@ -575,8 +575,8 @@ static void unput_inq(struct msghdr *msg, const struct rx_turn *turn)
  */
 static int enter_again(const struct sock *sk)
 {
-	return READ_ONCE(sk->sk_prot)->recvmsg == socksplice_rx_recvmsg ?
-	       0 : socksplice_hook_restart(sk);
+	return READ_ONCE(sk->sk_prot)->recvmsg == sks_rx_recvmsg ?
+	       0 : sks_hook_restart(sk);
 }
 
 /* Without a time-out: one would begin anew in a call that is entered again. */
@@ -612,7 +612,7 @@ static int wait_unpaired(struct sock *sk, struct rx_turn *turn, size_t len, u32 
 			return -EAGAIN;
 		if (signal_pending(current))
 			return sock_intr_errno(turn->timeo);
-		if (!READ_ONCE(socksplice_pairing) || is_endless(sk, turn))
+		if (!READ_ONCE(sks_pairing) || is_endless(sk, turn))
 			ret = enter_again(sk);
 		if (!ret)
 			ret = min(sk_wait_data(sk, &left, skb_peek_tail(&sk->sk_receive_queue)), 0);
@@ -640,7 +640,7 @@ static int recvmsg_in_time(struct sock *sk, struct msghdr *msg, size_t len,
 	for (;;) {
 		ret = wait_unpaired(sk, turn, len, seen);
 		seen = tcp_sk(sk)->rcv_nxt;
-		inq = socksplice_look_inq_hint(sk, NULL);
+		inq = sks_look_inq_hint(sk, NULL);
 		release_sock(sk);
 		if (ret)
 			break;
@@ -671,26 +671,26 @@ static int recvmsg_in_time(struct sock *sk, struct msghdr *msg, size_t len,
  * than a byte and has a time-out sleeps in TCP's, which alone counts the time of all its parts.
  * Under TCP_REPAIR TCP's does not sleep.
  */
-static int recvmsg_unpaired(struct sock *sk, struct socksplice_chan *c,
+static int recvmsg_unpaired(struct sock *sk, struct pair_end *end,
 			    struct msghdr *msg, size_t len,
 			    int flags COMPAT_ADDR_LEN_PARAM, struct rx_turn *turn)
 {
 	const bool in_parts = sock_rcvlowat(sk, flags & MSG_WAITALL, len) != 1;
 	const bool in_ours = turn->timeo && !tcp_sk(sk)->repair &&
 			     !(in_parts && turn->timeo != MAX_SCHEDULE_TIMEOUT);
-	struct socksplice_chan *peer = socksplice_chan_hold(c);
+	struct pair_end *peer = sks_end_hold(end);
 	int ret;
 
-	c->tcp_readers++;
+	end->tcp_readers++;
 	release_sock(sk);
 	if (in_ours)
 		ret = recvmsg_in_time(sk, msg, len, flags COMPAT_ADDR_LEN_ARG, turn);
 	else
 		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 	lock_sock(sk);
-	c->tcp_readers--;
-	socksplice_chan_put(c, peer);
-	socksplice_chan_settle(sk);
+	end->tcp_readers--;
+	sks_end_put(end, peer);
+	sks_end_detach_if_unmatched(sk);
 	return ret;
 }
 
@@ -717,16 +717,16 @@ static int recv_urgent(struct sock *sk, struct rx_turn *turn, struct msghdr *msg
 {
 	const bool told = tcp_sk(sk)->recvmsg_inq;
 	const int ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
-	const struct socksplice_chan *c;
+	const struct pair_end *end;
 	int inq;
 
 	if (ret < 0 || !(told || msg->msg_get_inq))
 		return ret;
 	lock_sock(sk);
-	c = rx_chan(sk);
-	inq = socksplice_look_inq_hint(sk, c);
+	end = live_end(sk);
+	inq = sks_look_inq_hint(sk, end);
 	release_sock(sk);
-	if (c) {
+	if (end) {
 		if (told && !(msg->msg_flags & MSG_CTRUNC))
 			unput_inq(msg, turn);
 		put_inq(sk, msg, inq, told);
@@ -734,18 +734,18 @@ static int recv_urgent(struct sock *sk, struct rx_turn *turn, struct msghdr *msg
 	return ret;
 }
 
-int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
-			  int flags COMPAT_ADDR_LEN_PARAM)
+int sks_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
+		   int flags COMPAT_ADDR_LEN_PARAM)
 {
 	struct rx_turn turn = {
 		.control = msg->msg_control,
 		.controllen = msg->msg_controllen,
 	};
-	struct socksplice_chan *c;
+	struct pair_end *end;
 	ssize_t ret = -ENOTSUPP;
 	int inq = -1;
 
-	socksplice_enter();
+	sks_enter();
 	/* these never sleep */
 	if (flags & MSG_ERRQUEUE) {
 		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
@@ -760,20 +760,20 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	turn.timeo = sock_rcvtimeo(sk, flags & MSG_DONTWAIT);
 	turn.disconnects = sk->sk_disconnects;
 	turn.inq_control = tcp_sk(sk)->recvmsg_inq;
-	c = rx_chan(sk);
-	if (c && !tcp_sk(sk)->repair) {
-		socksplice_pages_charge(sk, c);
+	end = live_end(sk);
+	if (end && !tcp_sk(sk)->repair) {
+		sks_pages_charge(sk, end);
 		ret = rx_locked(sk, &turn, msg, len, flags);
 		turn_end(&turn);
-		c = rx_chan(sk);
+		end = live_end(sk);
 		if (ret >= 0 && (turn.inq_control || msg->msg_get_inq))
-			inq = socksplice_look_inq_hint(sk, c);
+			inq = sks_look_inq_hint(sk, end);
 		if (turn.told && !(msg->msg_flags & MSG_CTRUNC))
 			unput_inq(msg, &turn);
 	} else {
-		c = socksplice_chan_get(sk);
-		if (c)
-			ret = recvmsg_unpaired(sk, c, msg, len, flags COMPAT_ADDR_LEN_ARG,
+		end = sks_end_get(sk);
+		if (end)
+			ret = recvmsg_unpaired(sk, end, msg, len, flags COMPAT_ADDR_LEN_ARG,
 					       &turn);
 	}
 	release_sock(sk);
@@ -782,6 +782,6 @@ int socksplice_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	if (ret == -ENOTSUPP)
 		ret = recvmsg_pass(sk, msg, len, flags COMPAT_ADDR_LEN_ARG, &turn);
 leave:
-	socksplice_leave();
+	sks_leave();
 	return ret;
 }

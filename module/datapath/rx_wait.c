@@ -3,7 +3,7 @@
  * Readers that wait for bytes.
  *
  * A reader spins for as long as SO_BUSY_POLL, or who enrolled it, says. Without that it spins
- * too, but only where its last waits were over within socksplice_short_wait, and no longer than
+ * too, but only where its last waits were over within sks_short_wait, and no longer than
  * that: going to sleep and being woken on another CPU takes as long, and the writer's time
  * besides. The first wait that is longer ends it, and it takes SHORT_WAITS in turn to begin
  * again, so a reader burns no more than it has saved, or would have. Compare what a mutex and
@@ -41,9 +41,9 @@ struct rx_sleeper {
 	u64 woken;
 };
 
-static bool rx_has_bytes(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
+static bool rx_has_bytes(const struct sock *sk, const struct pair_end *end, u32 pos)
 {
-	const u32 total = socksplice_look_available(sk, c);
+	const u32 total = sks_look_available(sk, end);
 	int mark;
 
 	/* Fewer, where who looks without taking is not alone. */
@@ -53,20 +53,20 @@ static bool rx_has_bytes(const struct sock *sk, const struct socksplice_chan *c,
 	return total >= (u32)mark || tcp_epollin_ready(sk, mark);
 }
 
-bool socksplice_rx_has_more(const struct sock *sk, const struct socksplice_chan *c, u32 pos)
+bool sks_rx_has_more(const struct sock *sk, const struct pair_end *end, u32 pos)
 {
-	return rx_has_bytes(sk, c, pos) || READ_ONCE(sk->sk_err) ||
+	return rx_has_bytes(sk, end, pos) || READ_ONCE(sk->sk_err) ||
 	       (READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN) ||
 	       READ_ONCE(sk->sk_state) == TCP_CLOSE || sock_flag(sk, SOCK_DONE) ||
-	       test_bit(CHAN_RX_CLOSED, &c->flags);
+	       test_bit(END_RX_CLOSED, &end->flags);
 }
 
 /* Not by way of SO_BUSY_POLL: TCP would spin on the network device, where the socket is not
  * paired or not any more.
  */
-static u64 busy_poll_nsec(const struct sock *sk, const struct socksplice_chan *c)
+static u64 busy_poll_nsec(const struct sock *sk, const struct pair_end *end)
 {
-	u32 usec = READ_ONCE(c->busy_poll_usec);
+	u32 usec = READ_ONCE(end->busy_poll_usec);
 
 #ifdef CONFIG_NET_RX_BUSY_POLL
 	usec = max(usec, READ_ONCE(sk->sk_ll_usec));
@@ -84,20 +84,20 @@ static bool may_be_short(void)
 
 static u64 short_nsec(void)
 {
-	return (u64)READ_ONCE(socksplice_short_wait) * NSEC_PER_USEC;
+	return (u64)READ_ONCE(sks_short_wait) * NSEC_PER_USEC;
 }
 
 /* With the lock dropped. Takes the time off @timeo as schedule_timeout() would. */
-static bool rx_spin(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos, s64 budget)
+static bool rx_spin(struct sock *sk, struct pair_end *end, long *timeo, u32 pos, s64 budget)
 {
-	const u64 sent = c->ring_bytes + c->tcp_bytes;
-	const s64 gather = c->rx_hot && sent == c->rx_sent ? min(GATHER, budget) : 0;
+	const u64 sent = end->ring_bytes + end->tcp_bytes;
+	const s64 gather = end->rx_stream_tail && sent == end->rx_sent ? min(GATHER, budget) : 0;
 	const unsigned long before = jiffies;
 	s64 spun = 0;	/* less than nothing, perhaps, on another CPU */
 	bool hit;
 	u64 start;
 
-	c->rx_sent = sent;
+	end->rx_sent = sent;
 	sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	release_sock(sk);
 	start = local_clock();
@@ -106,7 +106,7 @@ static bool rx_spin(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 		spun = local_clock() - start;
 	}
 	for (;;) {
-		hit = socksplice_rx_has_more(sk, c, pos);
+		hit = sks_rx_has_more(sk, end, pos);
 		if (hit || spun >= budget || !single_task_running() || need_resched() ||
 		    signal_pending(current))
 			break;
@@ -114,12 +114,12 @@ static bool rx_spin(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 		spun = local_clock() - start;
 	}
 	lock_sock(sk);
-	c->rx_hot = hit && spun < HOT;
+	end->rx_stream_tail = hit && spun < HOT;
 	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	if (spun > 0)
-		socksplice_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, spun);
+		sks_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, spun);
 	if (hit)
-		socksplice_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);
+		sks_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);
 	if (*timeo != MAX_SCHEDULE_TIMEOUT)
 		*timeo -= min_t(unsigned long, *timeo, jiffies - before);
 	return hit;
@@ -140,12 +140,12 @@ static int rx_wake(struct wait_queue_entry *wait, unsigned int mode, int flags, 
 	return ret;
 }
 
-bool socksplice_rx_is_sleeper(const struct wait_queue_entry *wait)
+bool sks_rx_is_sleeper(const struct wait_queue_entry *wait)
 {
 	return wait->func == rx_wake;
 }
 
-static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos,
+static int rx_sleep(struct sock *sk, struct pair_end *end, long *timeo, u32 pos,
 		    struct rx_sleeper *s)
 {
 	int rc;
@@ -158,7 +158,7 @@ static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 	 * writer's call of sk_data_ready. TCP needs none, its writer holds our lock.
 	 */
 	smp_mb();
-	rc = sk_wait_event(sk, timeo, socksplice_rx_has_more(sk, c, pos), &s->wait);
+	rc = sk_wait_event(sk, timeo, sks_rx_has_more(sk, end, pos), &s->wait);
 	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	/* Takes the queue's lock, even off the queue: nobody is in rx_wake() any more, so
 	 * the module may go.
@@ -167,33 +167,33 @@ static int rx_sleep(struct sock *sk, struct socksplice_chan *c, long *timeo, u32
 	return rc;
 }
 
-int socksplice_rx_wait(struct sock *sk, struct socksplice_chan *c, long *timeo, u32 pos)
+int sks_rx_wait(struct sock *sk, struct pair_end *end, long *timeo, u32 pos)
 {
 	const bool may_be = may_be_short();
 	struct rx_sleeper s = { .began = may_be ? local_clock() : 0 };
-	u64 spin = busy_poll_nsec(sk, c);
+	u64 spin = busy_poll_nsec(sk, end);
 	int rc = 0;
 
-	if (!spin && may_be && c->rx_short >= SHORT_WAITS)
+	if (!spin && may_be && end->rx_short >= SHORT_WAITS)
 		spin = short_nsec();
 	/* TCP tells of what comes to it only from the mark on, by its own bytes. */
 	if (READ_ONCE(sk->sk_rcvlowat) > 1)
-		socksplice_kick_poller(socksplice_chan_peer(c));
-	socksplice_chan_pin(sk, c);
-	c->rx_sleepers++;
-	if (!spin || !rx_spin(sk, c, timeo, pos, spin)) {
-		rc = rx_sleep(sk, c, timeo, pos, &s);
+		sks_rcvlowat_poller(sks_end_peer(end));
+	sks_end_pin(sk, end);
+	end->rx_sleepers++;
+	if (!spin || !rx_spin(sk, end, timeo, pos, spin)) {
+		rc = rx_sleep(sk, end, timeo, pos, &s);
 		if (rc > 0 && s.began && (s.woken ? : local_clock()) - s.began < short_nsec())
-			c->rx_short = min(c->rx_short + 1, SHORT_WAITS);
+			end->rx_short = min(end->rx_short + 1, SHORT_WAITS);
 		else
-			c->rx_short = 0;
+			end->rx_short = 0;
 	}
-	c->rx_sleepers--;
-	socksplice_chan_unpin(sk, c);
+	end->rx_sleepers--;
+	sks_end_unpin(sk, end);
 	return min(rc, 0);
 }
 
-int socksplice_rx_end_at_mark(struct sock *sk, long timeo)
+int sks_rx_nothing_left_at_mark(struct sock *sk, long timeo)
 {
 	if (sock_flag(sk, SOCK_DONE))
 		return 0;
@@ -206,9 +206,9 @@ int socksplice_rx_end_at_mark(struct sock *sk, long timeo)
 	return timeo ? 1 : -EAGAIN;
 }
 
-int socksplice_rx_end(struct sock *sk, long timeo)
+int sks_rx_nothing_left(struct sock *sk, long timeo)
 {
-	const int ret = socksplice_rx_end_at_mark(sk, timeo);
+	const int ret = sks_rx_nothing_left_at_mark(sk, timeo);
 
 	return ret > 0 && signal_pending(current) ? sock_intr_errno(timeo) : ret;
 }

@@ -12,33 +12,33 @@
 #include "pair/look.h"
 #include "pair/pages.h"
 
-bool socksplice_pair_owns(struct sock *sk)
+bool sks_pair_owns(struct sock *sk)
 {
-	const struct socksplice_chan *c;
+	const struct pair_end *end;
 	bool owns;
 
 	rcu_read_lock();
-	c = socksplice_chan_get_rcu(sk);
-	owns = c && rx_chan_is_live(c);
+	end = sks_end_get_rcu(sk);
+	owns = end && end_is_live(end);
 	rcu_read_unlock();
 	return owns;
 }
 
-bool socksplice_pair_splices(struct sock *sk)
+bool sks_pair_splices(struct sock *sk)
 {
-	struct socksplice_chan *c;
+	struct pair_end *end;
 	bool splices;
 
 	rcu_read_lock();
-	c = socksplice_chan_get_rcu(sk);
-	if (c && !rx_chan_is_live(c) && !test_bit(CHAN_RX_EARLY, &c->flags)) {
-		set_bit(CHAN_RX_EARLY, &c->flags);
+	end = sks_end_get_rcu(sk);
+	if (end && !end_is_live(end) && !test_bit(END_RX_EARLY, &end->flags)) {
+		set_bit(END_RX_EARLY, &end->flags);
 		/* The bit before a second look at the peer: pairs with the barrier in
-		 * socksplice_rx_mark_ready().
+		 * sks_rx_mark_ready().
 		 */
 		smp_mb__after_atomic();
 	}
-	splices = c && rx_chan_is_live(c);
+	splices = end && end_is_live(end);
 	rcu_read_unlock();
 	return splices;
 }
@@ -46,10 +46,10 @@ bool socksplice_pair_splices(struct sock *sk)
 /* One page of ring bytes into the pipe; the ring gives them up only once the
  * pipe has them. The socket is locked.
  */
-static ssize_t ring_to_pipe(struct sock *sk, struct socksplice_chan *c,
+static ssize_t ring_to_pipe(struct sock *sk, struct pair_end *end,
 			    struct pipe_inode_info *pipe, size_t len)
 {
-	struct ring *r = &socksplice_chan_peer(c)->ring;
+	struct ring *r = &sks_end_peer(end)->ring;
 	u32 want = min_t(size_t, len, PAGE_SIZE), n, done = 0;
 	struct pipe_buffer buf = { .ops = &nosteal_pipe_buf_ops };
 	ssize_t ret;
@@ -75,7 +75,7 @@ static ssize_t ring_to_pipe(struct sock *sk, struct socksplice_chan *c,
 	ret = add_to_pipe(pipe, &buf);	/* releases the page if it fails */
 	if (ret < 0)
 		return ret;
-	socksplice_rx_consume(sk, c, n);
+	sks_rx_consume(sk, end, n);
 	return n;
 }
 
@@ -99,10 +99,10 @@ static int tcp_actor(read_descriptor_t *desc, struct sk_buff *skb, unsigned int 
  * held: it would sleep if another thread, in TCP's own functions, came first. Unlike
  * recv(2) it never goes past the urgent mark: 0.
  */
-static ssize_t tcp_to_pipe(struct sock *sk, struct socksplice_chan *c,
+static ssize_t tcp_to_pipe(struct sock *sk, struct pair_end *end,
 			   struct pipe_inode_info *pipe, size_t len, unsigned int flags)
 {
-	struct socksplice_chan *peer = socksplice_chan_peer(c);
+	struct pair_end *peer = sks_end_peer(end);
 	struct to_pipe to = { sk, pipe, flags };
 	read_descriptor_t desc = { .arg.data = &to, .count = len };
 	int n = tcp_read_sock(sk, &desc, tcp_actor);
@@ -112,14 +112,14 @@ static ssize_t tcp_to_pipe(struct sock *sk, struct socksplice_chan *c,
 	return n;
 }
 
-ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
-				    struct pipe_inode_info *pipe, size_t len,
-				    unsigned int flags)
+ssize_t sks_pair_splice_read(struct socket *sock, loff_t *ppos,
+			     struct pipe_inode_info *pipe, size_t len,
+			     unsigned int flags)
 {
 	struct sock *sk = sock->sk;
-	struct socksplice_chan *c;
+	struct pair_end *end;
 	ssize_t spliced = 0, n = 0;
-	struct rx_look l;
+	struct rx_readable l;
 	bool asleep = false;
 	int disconnects;
 	long timeo;
@@ -129,38 +129,38 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 
 	lock_sock(sk);
 	timeo = sock_rcvtimeo(sk, sock->file->f_flags & O_NONBLOCK);
-	c = socksplice_rx_turn_wait(sk);
+	end = sks_rx_turn_wait(sk);
 	disconnects = sk->sk_disconnects;
-	if (c) {
-		socksplice_pages_charge(sk, c);
-		socksplice_rx_mark_ready(sk, c);
+	if (end) {
+		sks_pages_charge(sk, end);
+		sks_rx_mark_ready(sk, end);
 	}
-	while (len && c) {
-		rx_look(sk, c, &l);
+	while (len && end) {
+		rx_readable(sk, end, &l);
 		/* Any byte is enough, but TCP does not wake who sleeps for less than the
 		 * mark (tcp_data_ready()).
 		 */
-		if (asleep && !socksplice_rx_has_more(sk, c, SOCKSPLICE_RX_MARK))
-			l = (struct rx_look){};
+		if (asleep && !sks_rx_has_more(sk, end, SOCKSPLICE_RX_MARK))
+			l = (struct rx_readable){};
 		else
 			asleep = false;
 		if (l.tcp) {
-			n = tcp_to_pipe(sk, c, pipe, min_t(size_t, len, l.tcp), flags);
+			n = tcp_to_pipe(sk, end, pipe, min_t(size_t, len, l.tcp), flags);
 			if (!n && !spliced)	/* at the mark, where TCP does not sleep */
-				n = min_t(ssize_t, socksplice_rx_end_at_mark(sk, timeo), 0);
+				n = min_t(ssize_t, sks_rx_nothing_left_at_mark(sk, timeo), 0);
 		} else if (l.ring) {
-			n = ring_to_pipe(sk, c, pipe, len);
+			n = ring_to_pipe(sk, end, pipe, len);
 		} else {
 			if (spliced)
 				break;
-			n = socksplice_rx_end(sk, timeo);
+			n = sks_rx_nothing_left(sk, timeo);
 			if (n <= 0)
 				break;
-			n = socksplice_rx_wait(sk, c, &timeo, SOCKSPLICE_RX_MARK);
+			n = sks_rx_wait(sk, end, &timeo, SOCKSPLICE_RX_MARK);
 			if (n < 0)
 				break;
 			asleep = timeo;
-			c = socksplice_rx_turn_wait(sk);
+			end = sks_rx_turn_wait(sk);
 			if (sk->sk_disconnects != disconnects) {
 				n = -EPIPE;
 				break;
@@ -183,20 +183,20 @@ ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
 
 	if (spliced)
 		n = spliced;
-	else if (!c && len && n != -EPIPE)	/* not ours any more, before anything was read */
-		n = socksplice_hook_pass(sock, ppos, pipe, len, flags);
+	else if (!end && len && n != -EPIPE)	/* not ours any more, before anything was read */
+		n = sks_hook_pass(sock, ppos, pipe, len, flags);
 	return n;
 }
 
 static const struct hook_client client = {
-	.wants_splice	= socksplice_pair_splices,
-	.splice_read	= socksplice_pair_splice_read,
+	.wants_splice	= sks_pair_splices,
+	.splice_read	= sks_pair_splice_read,
 	.attached	= true,
-	.wants_rcvlowat	= socksplice_pair_owns,
-	.rcvlowat_set	= socksplice_kick_marked,
+	.wants_rcvlowat	= sks_pair_owns,
+	.rcvlowat_set	= sks_rcvlowat_marked,
 };
 
-void socksplice_pair_splice_init(void)
+void sks_pair_splice_init(void)
 {
-	socksplice_hook_register(&client);
+	sks_hook_register(&client);
 }

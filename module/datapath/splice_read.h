@@ -12,15 +12,15 @@ struct socket;
  * into a ring. No lock needed: once paired a socket stays so until nobody puts
  * bytes into its ring any more.
  */
-bool socksplice_pair_owns(struct sock *sk);
+bool sks_pair_owns(struct sock *sk);
 
 /* The same for a call that enters TCP's own tcp_splice_read() if the answer is no: that is
- * noted in the chan of a socket whose peer is yet to come (CHAN_RX_EARLY).
+ * noted in the end of a socket whose peer is yet to come (END_RX_EARLY).
  */
-bool socksplice_pair_splices(struct sock *sk);
+bool sks_pair_splices(struct sock *sk);
 
 /**
- * socksplice_pair_splice_read - splice(2) from a paired socket into a pipe
+ * sks_pair_splice_read - splice(2) from a paired socket into a pipe
  *
  * Similar to tcp_splice_read(). Bytes of the ring are copied to fresh pages,
  * because the ring's own are written again; TCP's go the kernel's own way.
@@ -28,11 +28,11 @@ bool socksplice_pair_splices(struct sock *sk);
  * Context: the pipe is locked, the socket is not; sleeps.
  * Return: bytes moved, 0 at the end of file, or what tcp_splice_read() would.
  */
-ssize_t socksplice_pair_splice_read(struct socket *sock, loff_t *ppos,
-				    struct pipe_inode_info *pipe, size_t len,
-				    unsigned int flags);
+ssize_t sks_pair_splice_read(struct socket *sock, loff_t *ppos,
+			     struct pipe_inode_info *pipe, size_t len,
+			     unsigned int flags);
 
 /* Registers with the hooks on splice(2) and SO_RCVLOWAT, which come up after this. */
-void socksplice_pair_splice_init(void);
+void sks_pair_splice_init(void);
 
 #endif /* SOCKSPLICE_SPLICE_H */

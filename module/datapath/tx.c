@@ -3,7 +3,7 @@
  * Sending.
  *
  * The ring is a segment that is inserted into the byte stream at one sequence
- * number, chan->seq. While it holds bytes, more may be appended only if TCP has
+ * number, end->seq. While it holds bytes, more may be appended only if TCP has
  * sent nothing since (write_seq == seq); once it is empty it may be inserted
  * anew, at what write_seq is then. So the sender may go back to TCP at any
  * time, for a message or for ever, and the reader always knows the order:
@@ -38,10 +38,10 @@
  * woken for a whole message, or for twice as much of it: each wake-up costs more than
  * such a copy.
  */
-#define PART		16384U
+#define PUBLISH_CHUNK	16384U
 
 /* A ring that was full so often is too small for what is sent, if it may grow. */
-#define GROW_AFTER	8
+#define GROW_AFTER_FULL	8
 
 /* The least that a ring may be limited to. SO_RCVBUF cannot ask for less, but the sysctl
  * tcp_rmem can.
@@ -51,7 +51,7 @@
 /* Where bytes go: the ring, or TCP for the reason that is counted. */
 enum route {
 	ROUTE_RING = -1,
-	ROUTE_BEHIND = -2,	/* TCP for now: socksplice_tx_is_behind() */
+	ROUTE_BEHIND = -2,	/* TCP for now: sks_tx_is_behind() */
 	ROUTE_UNPAIRED = SOCKSPLICE_STAT_MAX,	/* TCP, and nothing to count */
 	ROUTE_STARTUP = SOCKSPLICE_STAT_tcp_bytes_startup,
 	ROUTE_READER = SOCKSPLICE_STAT_tcp_bytes_reader,
@@ -84,20 +84,21 @@ static noinline u32 limit_of(const struct sock *psk, u32 size)
 }
 
 /* The limit is not the ring's size, or must not be. */
-static bool is_limited(const struct socksplice_chan *c, const struct sock *psk)
+static bool is_limited(const struct pair_end *end, const struct sock *psk)
 {
-	return c->ring_limit != c->ring.size || (u32)READ_ONCE(psk->sk_rcvbuf) < 2 * c->ring.size;
+	return end->ring_limit != end->ring.size ||
+	       (u32)READ_ONCE(psk->sk_rcvbuf) < 2 * end->ring.size;
 }
 
-static noinline u32 limited_space(struct socksplice_chan *c, u32 want)
+static noinline u32 limited_space(struct pair_end *end, u32 want)
 {
-	const u32 kept = c->ring.size - c->ring_limit;	/* free, beyond the limit */
-	const u32 space = ring_space(&c->ring, want + kept);
+	const u32 kept = end->ring.size - end->ring_limit;	/* free, beyond the limit */
+	const u32 space = ring_space(&end->ring, want + kept);
 
 	return space > kept ? min(want, space - kept) : 0;
 }
 
-/* Also sets the limit of the ring that @c, of @sk, sends into.
+/* Also sets the limit of the ring that @end, of @sk, sends into.
  *
  * ROUTE_CLOSED if a consumer in the kernel took the peer's socket over: it reads below
  * sk_prot, where it would never see the ring. Also if the reader has attached a
@@ -106,25 +107,25 @@ static noinline u32 limited_space(struct socksplice_chan *c, u32 want)
  * heard of the other lately, which the packets of probe.h see to while a ring is in use:
  * bytes of the ring go where packets go.
  */
-static enum route look_at_reader(const struct sock *sk, struct socksplice_chan *c,
-				 const struct socksplice_chan *peer)
+static enum route look_at_reader(const struct sock *sk, struct pair_end *end,
+				 const struct pair_end *peer)
 {
 	enum route route = ROUTE_RING;
 	const struct sock *psk;
 
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
-	if (!psk || !socksplice_callbacks_are_known(peer, psk) ||
+	if (!psk || !sks_callbacks_are_known(peer, psk) ||
 	    rcu_access_pointer(psk->sk_filter) ||
 	    READ_ONCE(psk->sk_shutdown) == SHUTDOWN_MASK ||
 	    READ_ONCE(psk->sk_state) == TCP_CLOSE ||
 	    READ_ONCE(psk->sk_tsflags) || sock_flag(psk, SOCK_RCVTSTAMP))
 		route = ROUTE_CLOSED;
-	else if (!socksplice_path_is_fresh(sk) ||
-		 (socksplice_path_asks(psk) && !socksplice_path_is_fresh(psk)))
+	else if (!sks_path_is_fresh(sk) ||
+		 (sks_path_asks(psk) && !sks_path_is_fresh(psk)))
 		route = ROUTE_IDLE;
-	else if (unlikely(is_limited(c, psk)))
-		WRITE_ONCE(c->ring_limit, limit_of(psk, c->ring.size));
+	else if (unlikely(is_limited(end, psk)))
+		WRITE_ONCE(end->ring_limit, limit_of(psk, end->ring.size));
 	rcu_read_unlock();
 	return route;
 }
@@ -136,15 +137,15 @@ enum numbers {
 };
 
 /*
- * Whether both ends count the bytes that went by TCP alike, as c->seq tells the reader nothing
+ * Whether both ends count the bytes that went by TCP alike, as end->seq tells the reader nothing
  * otherwise. A helper of NAT (of FTP, say) that changes the length of a payload shifts all
  * sequence numbers behind it. Where they agree, what the peer expects next is not
  * acknowledged, and was sent at most. That does not show a change that is still in flight.
  * Conntrack changes numbers on translated connections only. There, everything has to be
  * acknowledged; then the peer expects exactly what comes next. @sk is locked.
  */
-static enum numbers compare_numbers(const struct sock *sk, const struct socksplice_chan *c,
-				    const struct socksplice_chan *peer)
+static enum numbers compare_numbers(const struct sock *sk, const struct pair_end *end,
+				    const struct pair_end *peer)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	enum numbers ret = NUMBERS_AGREE;
@@ -158,7 +159,7 @@ static enum numbers compare_numbers(const struct sock *sk, const struct sockspli
 
 		if (before(rcv_nxt, tp->snd_una) || after(rcv_nxt, tp->write_seq))
 			ret = NUMBERS_DIFFER;
-		else if (unlikely(test_bit(CHAN_TRANSLATED, &c->flags)) &&
+		else if (unlikely(test_bit(END_TRANSLATED, &end->flags)) &&
 			 tp->snd_una != tp->write_seq)
 			ret = NUMBERS_UNKNOWN;
 	}
@@ -166,18 +167,18 @@ static enum numbers compare_numbers(const struct sock *sk, const struct sockspli
 	return ret;
 }
 
-static bool ring_is_empty(const struct socksplice_chan *c)
+static bool ring_is_empty(const struct pair_end *end)
 {
-	return !ring_len(&c->ring);
+	return !ring_len(&end->ring);
 }
 
 /* Inserts the ring into the stream at write_seq, if it may stand there: ROUTE_RING. */
-static enum route insert_ring(struct sock *sk, struct socksplice_chan *c,
-			      const struct socksplice_chan *peer)
+static enum route insert_ring(struct sock *sk, struct pair_end *end,
+			      const struct pair_end *peer)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	if (!ring_is_empty(c))
+	if (!ring_is_empty(end))
 		return ROUTE_SPILL;
 	/* TCP holds bytes back, and only its next send would push them:
 	 * behind them the ring would wait. (Where packets are in
@@ -186,17 +187,17 @@ static enum route insert_ring(struct sock *sk, struct socksplice_chan *c,
 	if (tp->snd_nxt != tp->write_seq &&
 	    (!tp->packets_out || (tp->nonagle & TCP_NAGLE_CORK)))
 		return ROUTE_SPILL;
-	switch (compare_numbers(sk, c, peer)) {
+	switch (compare_numbers(sk, end, peer)) {
 	case NUMBERS_DIFFER:
-		socksplice_close_ring(sk, c);
+		sks_close_ring(sk, end);
 		return ROUTE_CLOSED;
 	case NUMBERS_UNKNOWN:
 		return ROUTE_SPILL;
 	case NUMBERS_AGREE:
 		break;
 	}
-	WRITE_ONCE(c->seq, tp->write_seq);
-	WRITE_ONCE(c->spilled, false);
+	WRITE_ONCE(end->seq, tp->write_seq);
+	WRITE_ONCE(end->spilled, false);
 	return ROUTE_RING;
 }
 
@@ -205,17 +206,17 @@ static enum route insert_ring(struct sock *sk, struct socksplice_chan *c,
  * sleep, for memory, with the lock held. @moments: who sends waits for no more than a moment
  * (tx_wait.c), so ROUTE_BEHIND rather than a ring that the reader will not come to for long.
  */
-static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
+static enum route tx_route(struct sock *sk, struct pair_end *end,
 			   const struct msghdr *msg, bool moments)
 {
-	struct socksplice_chan *peer = c ? socksplice_chan_peer(c) : NULL;
+	struct pair_end *peer = end ? sks_end_peer(end) : NULL;
 	const struct tcp_sock *tp = tcp_sk(sk);
 	enum route route;
 
-	if (!peer || test_bit(CHAN_SHADOW, &c->flags))
+	if (!peer || test_bit(END_SHADOW, &end->flags))
 		return ROUTE_UNPAIRED;
-	if (test_bit(CHAN_TX_CLOSED, &c->flags) ||
-	    test_bit(CHAN_RX_CLOSED, &peer->flags))
+	if (test_bit(END_TX_CLOSED, &end->flags) ||
+	    test_bit(END_RX_CLOSED, &peer->flags))
 		return ROUTE_CLOSED;
 	/* TCP has the answer to all of these. */
 	if (!((1 << sk->sk_state) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT)) ||
@@ -226,35 +227,36 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
 	    READ_ONCE(sk->sk_tsflags) || tp->tcp_tx_delay ||
 	    READ_ONCE(sk->sk_max_pacing_rate) != ~0UL)
 		return ROUTE_SPECIAL;
-	if (!test_bit(CHAN_RX_READY, &peer->flags))
-		return test_bit(CHAN_RX_DOUBT, &peer->flags) ? ROUTE_READER : ROUTE_STARTUP;
+	if (!test_bit(END_RX_READY, &peer->flags))
+		return test_bit(END_RX_DOUBT, &peer->flags) ? ROUTE_READER : ROUTE_STARTUP;
 	/* A drop is not left to unpair.c alone, which would wait for us to let go of the
 	 * socket: in the middle of a send that may be as long as we like. The kernel
 	 * itself may look at TCP's counters for what has arrived, as ksmbd does.
 	 */
-	route = unlikely(test_bit(CHAN_DROPPED, &c->flags) || sk->sk_kern_sock) ?
-		ROUTE_CLOSED : look_at_reader(sk, c, peer);
+	route = unlikely(test_bit(END_DROPPED, &end->flags) || sk->sk_kern_sock) ?
+		ROUTE_CLOSED : look_at_reader(sk, end, peer);
 	if (unlikely(route != ROUTE_RING)) {
 		if (route == ROUTE_CLOSED)
-			socksplice_close_ring(sk, c);
+			sks_close_ring(sk, end);
 		return route;
 	}
-	if (c->spilled && moments && socksplice_tx_is_behind(sk, c, peer)) {
+	if (end->spilled && moments && sks_tx_is_behind(sk, end, peer)) {
 		/* By numbers that are not the peer's it would be for ever. */
-		if (likely(compare_numbers(sk, c, peer) != NUMBERS_DIFFER))
+		if (likely(compare_numbers(sk, end, peer) != NUMBERS_DIFFER))
 			return ROUTE_BEHIND;
-		socksplice_close_ring(sk, c);
+		sks_close_ring(sk, end);
 		return ROUTE_CLOSED;
 	}
-	if (unlikely(!c->ring.pages)) {
-		socksplice_pages_charge(sk, c);
-		if (!socksplice_pages_open(sk, c))
+	if (unlikely(!end->ring.pages)) {
+		sks_pages_charge(sk, end);
+		if (!sks_pages_open(sk, end))
 			return ROUTE_MEMORY;
-	} else if (unlikely(c->ring_full >= GROW_AFTER) && c->ring_limit == c->ring.size) {
-		socksplice_pages_grow(sk, c);
+	} else if (unlikely(end->ring_full >= GROW_AFTER_FULL) &&
+		   end->ring_limit == end->ring.size) {
+		sks_pages_grow(sk, end);
 	}
-	if (c->seq != tp->write_seq || c->spilled)
-		return insert_ring(sk, c, peer);
+	if (end->seq != tp->write_seq || end->spilled)
+		return insert_ring(sk, end, peer);
 	return ROUTE_RING;
 }
 
@@ -267,23 +269,24 @@ static enum route tx_route(struct sock *sk, struct socksplice_chan *c,
  *		which answers with a reset
  *	-ENOMEM	the pages of the ring have no room for them, and there are no more now
  */
-static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msghdr *msg)
+static ssize_t tx_append(struct sock *sk, struct pair_end *end, struct msghdr *msg)
 {
-	struct socksplice_chan *peer = socksplice_chan_peer(c);
-	const u32 want = min3((size_t)c->ring_limit / 4, (size_t)PART, msg_data_left(msg));
+	struct pair_end *peer = sks_end_peer(end);
+	const u32 want = min3((size_t)end->ring_limit / 4, (size_t)PUBLISH_CHUNK,
+			      msg_data_left(msg));
 	struct capture_slot slot;
 	u32 done = 0, n;
 
-	ring_rewind(&c->ring);
-	if (likely(c->ring_limit == c->ring.size))
-		n = min(want, ring_space(&c->ring, want));
+	ring_rewind(&end->ring);
+	if (likely(end->ring_limit == end->ring.size))
+		n = min(want, ring_space(&end->ring, want));
 	else
-		n = limited_space(c, want);
-	if (unlikely(n > ring_backed(&c->ring)) && !socksplice_pages_fill(sk, c, n))
+		n = limited_space(end, want);
+	if (unlikely(n > ring_backed(&end->ring)) && !sks_pages_fill(sk, end, n))
 		return -ENOMEM;
 	while (done < n) {
 		u32 seg, got;
-		void *p = ring_write_seg(&c->ring, done, &seg);
+		void *p = ring_write_seg(&end->ring, done, &seg);
 
 		seg = min(seg, n - done);
 		/* Without the check that @p stays within an object of the heap: it is a page
@@ -300,45 +303,45 @@ static ssize_t tx_append(struct sock *sk, struct socksplice_chan *c, struct msgh
 		return 0;
 
 	/* Before the reader can answer. */
-	socksplice_capture_begin(sk, c, done, &slot);
-	ring_publish(&c->ring, done);
+	sks_capture_begin(sk, end, done, &slot);
+	ring_publish(&end->ring, done);
 	/* Head before RX_CLOSED: pairs with the barrier in proto_close(). Either
 	 * we see that the reader is gone, or it sees unread bytes and resets.
-	 * Also head before all that follows on TCP, for rx_look(), and before this
+	 * Also head before all that follows on TCP, for rx_readable(), and before this
 	 * socket's lock is free, for who closes the ring then (close_ring()).
 	 */
 	smp_mb();
-	if (unlikely(test_bit(CHAN_RX_CLOSED, &peer->flags))) {
+	if (unlikely(test_bit(END_RX_CLOSED, &peer->flags))) {
 		u32 left;
 
 		/* Its last take came before RX_CLOSED, so the tail is final: pairs
-		 * with the barrier in socksplice_rx_consume().
+		 * with the barrier in sks_rx_consume().
 		 */
 		smp_rmb();
-		left = min(ring_len(&c->ring), done);
-		ring_retract(&c->ring, left);
+		left = min(ring_len(&end->ring), done);
+		ring_retract(&end->ring, left);
 		iov_iter_revert(&msg->msg_iter, left);
 		done -= left;
 	}
-	socksplice_capture_end(c, done, &slot);
+	socksplice_capture_end(end, done, &slot);
 	if (unlikely(!done))
 		return -EPIPE;
-	c->ring_bytes += done;
-	socksplice_stat_add(SOCKSPLICE_STAT_ring_bytes, done);
+	end->ring_bytes += done;
+	sks_stat_add(SOCKSPLICE_STAT_ring_bytes, done);
 	return done;
 }
 
 /* Of what was appended. @sk is locked. */
-static void tell_reader(const struct sock *sk, struct socksplice_chan *c)
+static void notify_reader(const struct sock *sk, struct pair_end *end)
 {
 	if (unlikely(tcp_sk(sk)->snd_una != tcp_sk(sk)->write_seq))
-		socksplice_kick_appended(c);
-	socksplice_wake_reader(socksplice_chan_peer(c));
+		sks_rcvlowat_appended(end);
+	sks_wake_reader(sks_end_peer(end));
 }
 
-static bool linked_since(const struct sock *sk, const struct socksplice_chan *c)
+static bool linked_since(const struct sock *sk, const struct pair_end *end)
 {
-	return socksplice_chan_get(sk) == c && socksplice_chan_peer(c);
+	return sks_end_get(sk) == end && sks_end_peer(end);
 }
 
 /* TCP's own sendmsg. It may sleep for memory as long as it likes, with our frame
@@ -346,26 +349,27 @@ static bool linked_since(const struct sock *sk, const struct socksplice_chan *c)
  */
 static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_flags)
 {
-	struct socksplice_chan *c = socksplice_chan_get(sk), *peer;
+	struct pair_end *end = sks_end_get(sk), *peer;
 	const unsigned int flags = msg->msg_flags;
 	u32 before = 0;
 	ssize_t ret;
 
-	if (c) {
-		peer = socksplice_chan_hold(c);
-		c->sleepers++;
-		if (peer && !test_bit(CHAN_SHADOW, &c->flags))
-			before = socksplice_look_rcv_nxt(peer);
+	if (end) {
+		peer = sks_end_hold(end);
+		end->sleepers++;
+		if (peer && !test_bit(END_SHADOW, &end->flags))
+			before = sks_look_rcv_nxt(peer);
 	}
 	msg->msg_flags |= more_flags;
 	ret = tcp_sendmsg_locked(sk, msg, msg_data_left(msg));
 	msg->msg_flags = flags;
-	if (c) {
-		c->sleepers--;
+	if (end) {
+		end->sleepers--;
 		/* If it was linked meanwhile, and is attached, it has a peer, too. */
-		if (ret > 0 && (peer || linked_since(sk, c)) && !test_bit(CHAN_SHADOW, &c->flags))
-			socksplice_kick_sent(c, before);
-		socksplice_chan_put(c, peer);
+		if (ret > 0 && (peer || linked_since(sk, end)) &&
+		    !test_bit(END_SHADOW, &end->flags))
+			sks_rcvlowat_sent(end, before);
+		sks_end_put(end, peer);
 	}
 	return ret;
 }
@@ -409,38 +413,38 @@ static ssize_t tx_tcp_rest(struct sock *sk, struct msghdr *msg, unsigned int mor
 
 static void sent_by_tcp(struct sock *sk, enum route why, ssize_t n)
 {
-	struct socksplice_chan *c = socksplice_chan_get(sk);
+	struct pair_end *end = sks_end_get(sk);
 
 	if (n <= 0 || why == ROUTE_UNPAIRED)
 		return;
-	socksplice_stat_add((enum socksplice_stat)why, n);
-	if (!c)
+	sks_stat_add((enum sks_stat)why, n);
+	if (!end)
 		return;
-	c->tcp_bytes += n;
-	c->tcp_msgs++;
+	end->tcp_bytes += n;
+	end->tcp_msgs++;
 }
 
-/* As socksplice_tx_sendmsg_locked(). */
+/* As sks_tx_sendmsg_locked(). */
 static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool may_wait, struct tx_wait *w)
 {
 	const int disconnects = sk->sk_disconnects;
 	const bool moments = may_wait && !w->timeo;
 	enum route route = ROUTE_UNPAIRED;
 	unsigned int more_flags = 0;
-	struct socksplice_chan *c;
+	struct pair_end *end;
 	ssize_t copied = 0, n;
 
 	sock_owned_by_me(sk);
 	while (msg_data_left(msg)) {
 		bool again;
 
-		c = socksplice_chan_get(sk);
-		route = tx_route(sk, c, msg, moments);
+		end = sks_end_get(sk);
+		route = tx_route(sk, end, msg, moments);
 		if (route == ROUTE_BEHIND)
 			goto wait;
 		if (route != ROUTE_RING)
 			break;
-		n = tx_append(sk, c, msg);
+		n = tx_append(sk, end, msg);
 		if (n == -EPIPE) {
 			route = ROUTE_CLOSED;
 			break;
@@ -451,7 +455,7 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool may_wait, str
 		}
 		if (n < 0) {
 			if (copied)
-				tell_reader(sk, c);
+				notify_reader(sk, end);
 			else
 				copied = n;
 			return copied;
@@ -459,11 +463,11 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool may_wait, str
 		copied += n;
 		/* Of a full ring it has been told. */
 		if (n && (!msg_data_left(msg) ||
-			  ring_len(&c->ring) >= min(c->ring_limit / 2, 2 * PART)))
-			tell_reader(sk, c);
+			  ring_len(&end->ring) >= min(end->ring_limit / 2, 2 * PUBLISH_CHUNK)))
+			notify_reader(sk, end);
 		if (!msg_data_left(msg)) {
-			c->ring_msgs++;
-			socksplice_stat_inc(SOCKSPLICE_STAT_ring_messages);
+			end->ring_msgs++;
+			sks_stat_inc(SOCKSPLICE_STAT_ring_messages);
 			return copied;
 		}
 		if (n) {
@@ -475,12 +479,12 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool may_wait, str
 			cond_resched();
 			continue;
 		}
-		c->ring_full++;
+		end->ring_full++;
 wait:
-		again = may_wait && socksplice_tx_wait(sk, c, w, msg_data_left(msg), copied > 0);
+		again = may_wait && sks_tx_wait(sk, end, w, msg_data_left(msg), copied > 0);
 		/* While we waited, somebody may have begun a message. */
 		if (may_wait && !copied)
-			socksplice_tx_wait_turn(sk);
+			sks_tx_wait_turn(sk);
 		/* The rest belongs to the connection that was, though there may
 		 * be a new one; as sk_stream_wait_memory() has it.
 		 */
@@ -493,19 +497,19 @@ wait:
 			continue;
 		if (!w->timeo)
 			more_flags = MSG_DONTWAIT;	/* all of SO_SNDTIMEO is gone, if any was */
-		c = socksplice_chan_get(sk);
-		if (c && !c->spilled) {
-			WRITE_ONCE(c->spilled, true);
-			socksplice_stat_inc(SOCKSPLICE_STAT_spills);
+		end = sks_end_get(sk);
+		if (end && !end->spilled) {
+			WRITE_ONCE(end->spilled, true);
+			sks_stat_inc(SOCKSPLICE_STAT_spills);
 		}
 		route = ROUTE_SPILL;
 		break;
 	}
 
 	if (copied > 0) {
-		c = socksplice_chan_get(sk);
-		if (c)
-			tell_reader(sk, c);
+		end = sks_end_get(sk);
+		if (end)
+			notify_reader(sk, end);
 		n = tx_tcp_rest(sk, msg, more_flags);
 		sent_by_tcp(sk, route, n);
 		copied += n;
@@ -513,26 +517,26 @@ wait:
 		copied = tx_tcp(sk, msg, more_flags);
 		sent_by_tcp(sk, route, copied);
 	}
-	socksplice_chan_settle(sk);
+	sks_end_detach_if_unmatched(sk);
 	return copied;
 }
 
-ssize_t socksplice_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg, bool may_wait)
+ssize_t sks_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg, bool may_wait)
 {
 	struct tx_wait w = { .timeo = sock_sndtimeo(sk, msg->msg_flags & MSG_DONTWAIT) };
 
 	return tx_locked(sk, msg, may_wait, &w);
 }
 
-int socksplice_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
+int sks_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)
 {
 	int ret;
 
-	socksplice_enter();
+	sks_enter();
 	lock_sock(sk);
-	socksplice_tx_wait_turn(sk);
-	ret = socksplice_tx_sendmsg_locked(sk, msg, true);
+	sks_tx_wait_turn(sk);
+	ret = sks_tx_sendmsg_locked(sk, msg, true);
 	release_sock(sk);
-	socksplice_leave();
+	sks_leave();
 	return ret;
 }

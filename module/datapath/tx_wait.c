@@ -42,32 +42,32 @@
 /* After moments in vain one is left out, then three, seven ..., and so many at most. */
 #define VAIN_RUN_MAX	255
 
-bool socksplice_tx_is_behind(const struct sock *sk, const struct socksplice_chan *c,
-			     const struct socksplice_chan *peer)
+bool sks_tx_is_behind(const struct sock *sk, const struct pair_end *end,
+		      const struct pair_end *peer)
 {
 	const struct sock *psk;
 	u32 unread = 0;
 
-	if (!READ_ONCE(c->spilled))
+	if (!READ_ONCE(end->spilled))
 		return false;
-	if (ring_len(&c->ring))
+	if (ring_len(&end->ring))
 		return true;
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
 	if (psk)
 		unread = READ_ONCE(tcp_sk(sk)->write_seq) - READ_ONCE(tcp_sk(psk)->copied_seq);
 	rcu_read_unlock();
-	return unread > READ_ONCE(c->ring_limit) / 2;
+	return unread > READ_ONCE(end->ring_limit) / 2;
 }
 
-static bool space_or_end(struct sock *sk, struct socksplice_chan *c,
-			 struct socksplice_chan *peer, bool between)
+static bool space_or_end(struct sock *sk, struct pair_end *end,
+			 struct pair_end *peer, bool between)
 {
-	return ring_len(&c->ring) <= READ_ONCE(c->ring_limit) / 2 || READ_ONCE(sk->sk_err) ||
+	return ring_len(&end->ring) <= READ_ONCE(end->ring_limit) / 2 || READ_ONCE(sk->sk_err) ||
 	       (READ_ONCE(sk->sk_shutdown) & SEND_SHUTDOWN) ||
-	       test_bit(CHAN_RX_CLOSED, &peer->flags) ||
-	       test_bit(CHAN_TX_CLOSED, &c->flags) ||
-	       (between && READ_ONCE(c->tx_turns));
+	       test_bit(END_RX_CLOSED, &peer->flags) ||
+	       test_bit(END_TX_CLOSED, &end->flags) ||
+	       (between && READ_ONCE(end->tx_turns));
 }
 
 /* Part of somebody's message is in the ring, and he waits, without the lock, for space
@@ -75,30 +75,30 @@ static bool space_or_end(struct sock *sk, struct socksplice_chan *c,
  * So he goes on over TCP at once, and we wait for that as for the lock, which he would
  * hold on TCP: however the socket blocks, and whatever signal comes. May drop the lock.
  */
-static noinline void wait_turn(struct sock *sk, struct socksplice_chan *c)
+static noinline void wait_turn(struct sock *sk, struct pair_end *end)
 {
-	struct socksplice_chan *peer;
+	struct pair_end *peer;
 
 	do {
-		peer = socksplice_chan_hold(c);
-		/* While this is not zero, nobody sets tx_between. */
-		WRITE_ONCE(c->tx_turns, c->tx_turns + 1);
-		socksplice_wake_sleepers(sk);
+		peer = sks_end_hold(end);
+		/* While this is not zero, nobody sets tx_mid_message. */
+		WRITE_ONCE(end->tx_turns, end->tx_turns + 1);
+		sks_wake_sleepers(sk);
 		release_sock(sk);
-		wait_var_event(&c->tx_between, !READ_ONCE(c->tx_between));
+		wait_var_event(&end->tx_mid_message, !READ_ONCE(end->tx_mid_message));
 		lock_sock(sk);
-		WRITE_ONCE(c->tx_turns, c->tx_turns - 1);
-		socksplice_chan_put(c, peer);
-		c = socksplice_chan_get(sk);
-	} while (c && c->tx_between);
+		WRITE_ONCE(end->tx_turns, end->tx_turns - 1);
+		sks_end_put(end, peer);
+		end = sks_end_get(sk);
+	} while (end && end->tx_mid_message);
 }
 
-void socksplice_tx_wait_turn(struct sock *sk)
+void sks_tx_wait_turn(struct sock *sk)
 {
-	struct socksplice_chan *c = socksplice_chan_get(sk);
+	struct pair_end *end = sks_end_get(sk);
 
-	if (unlikely(c && c->tx_between))
-		wait_turn(sk, c);
+	if (unlikely(end && end->tx_mid_message))
+		wait_turn(sk, end);
 }
 
 static bool may_spin(void)
@@ -111,18 +111,18 @@ static bool may_spin(void)
  * owner. Not while another task wants this CPU: it may be the reader. With the lock
  * dropped. @behind: for a ring that may be opened again. True if there is one, or space.
  */
-static bool spin(struct sock *sk, struct socksplice_chan *c,
-		 struct socksplice_chan *peer, bool between, bool behind)
+static bool spin(struct sock *sk, struct pair_end *end,
+		 struct pair_end *peer, bool between, bool behind)
 {
 	bool space = false;
-	u64 end;
+	u64 until;
 
 	release_sock(sk);
-	end = local_clock() + SPIN_WAIT;
+	until = local_clock() + SPIN_WAIT;
 	while (single_task_running() && !need_resched() &&
-	       !signal_pending(current) && local_clock() < end) {
-		space = behind ? !socksplice_tx_is_behind(sk, c, peer) :
-				 space_or_end(sk, c, peer, between);
+	       !signal_pending(current) && local_clock() < until) {
+		space = behind ? !sks_tx_is_behind(sk, end, peer) :
+				 space_or_end(sk, end, peer, between);
 		if (space)
 			break;
 		cpu_relax();
@@ -131,46 +131,46 @@ static bool spin(struct sock *sk, struct socksplice_chan *c,
 	return space;
 }
 
-static void sleep_begin(struct sock *sk, struct socksplice_chan *c, struct wait_queue_entry *wait)
+static void sleep_begin(struct sock *sk, struct pair_end *end, struct wait_queue_entry *wait)
 {
 	sock_owned_by_me(sk);
-	socksplice_stat_inc(SOCKSPLICE_STAT_writer_waits);
-	c->sleepers++;
-	c->space_waiters++;
+	sks_stat_inc(SOCKSPLICE_STAT_writer_waits);
+	end->sleepers++;
+	end->space_waiters++;
 	add_wait_queue(sk_sleep(sk), wait);
 }
 
-static void sleep_end(struct sock *sk, struct socksplice_chan *c, struct wait_queue_entry *wait)
+static void sleep_end(struct sock *sk, struct pair_end *end, struct wait_queue_entry *wait)
 {
 	sock_owned_by_me(sk);
 	remove_wait_queue(sk_sleep(sk), wait);
-	c->sleepers--;
-	if (!--c->space_waiters)
-		WRITE_ONCE(c->want_space, 0);
+	end->sleepers--;
+	if (!--end->space_waiters)
+		WRITE_ONCE(end->want_space, 0);
 }
 
 /* Until there is space, for as long as the reader takes a good part of the ring every now
  * and then: else false, or where *@timeo is over. Similar to sk_stream_wait_memory(). Shortens
  * *@timeo by the time spent.
  */
-static bool sleep_until_space(struct sock *sk, struct socksplice_chan *c,
-			      struct socksplice_chan *peer, long *timeo, bool between)
+static bool sleep_until_space(struct sock *sk, struct pair_end *end,
+			      struct pair_end *peer, long *timeo, bool between)
 {
 	DEFINE_WAIT_FUNC(wait, woken_wake_function);
 	bool again = true;
 
-	sleep_begin(sk, c, &wait);
+	sleep_begin(sk, end, &wait);
 	while (again) {
-		u32 progress = socksplice_chan_progress(c);
+		u32 progress = sks_end_progress(end);
 		long slice = min_t(long, *timeo, SPILL_WAIT), t = slice;
 
 		do {
-			WRITE_ONCE(c->want_space, 1);
+			WRITE_ONCE(end->want_space, 1);
 			/* The wish before the look at the tail: pairs with the
-			 * barrier in socksplice_rx_consume().
+			 * barrier in sks_rx_consume().
 			 */
 			smp_mb();
-			if (sk_wait_event(sk, &t, space_or_end(sk, c, peer, between),
+			if (sk_wait_event(sk, &t, space_or_end(sk, end, peer, between),
 					  &wait))
 				break;
 		} while (t && !signal_pending(current));
@@ -179,21 +179,21 @@ static bool sleep_until_space(struct sock *sk, struct socksplice_chan *c,
 		if (t && !signal_pending(current))
 			break;
 		again = *timeo && !signal_pending(current) &&
-			socksplice_chan_progress(c) - progress >= c->ring_limit / 8;
+			sks_end_progress(end) - progress >= end->ring_limit / 8;
 	}
-	sleep_end(sk, c, &wait);
+	sleep_end(sk, end, &wait);
 	return again;
 }
 
 /* Lets go of the CPU for a moment: the reader may want it. */
-static void sleep_moment(struct sock *sk, struct socksplice_chan *c,
-			 struct socksplice_chan *peer, bool between, bool behind)
+static void sleep_moment(struct sock *sk, struct pair_end *end,
+			 struct pair_end *peer, bool between, bool behind)
 {
 	DEFINE_WAIT_FUNC(wait, woken_wake_function);
 
-	sleep_begin(sk, c, &wait);
+	sleep_begin(sk, end, &wait);
 	if (!behind) {
-		WRITE_ONCE(c->want_space, 1);
+		WRITE_ONCE(end->want_space, 1);
 		smp_mb();	/* as in sleep_until_space() */
 	}
 	release_sock(sk);
@@ -202,81 +202,81 @@ static void sleep_moment(struct sock *sk, struct socksplice_chan *c,
 	 */
 	set_current_state(TASK_INTERRUPTIBLE);
 	if (!(READ_ONCE(wait.flags) & WQ_FLAG_WOKEN) &&
-	    (behind || !space_or_end(sk, c, peer, between)))
-		socksplice_moment_sleep();
+	    (behind || !space_or_end(sk, end, peer, between)))
+		sks_nap();
 	__set_current_state(TASK_RUNNING);
 	lock_sock(sk);
-	sleep_end(sk, c, &wait);
+	sleep_end(sk, end, &wait);
 }
 
-static void judge_moment(struct socksplice_chan *c, u32 took, s64 spent, bool drained)
+static void judge_moment(struct pair_end *end, u32 took, s64 spent, bool drained)
 {
 	/* Cut short: by a signal, say, or by bytes for us. */
 	if (!took && spent < SPIN_WAIT)
 		return;
 	if (!drained && (!took || took + VAIN_GRACE < spent / 2))
-		c->vain_run = min(2 * c->vain_run + 1, VAIN_RUN_MAX);
+		end->wait_backoff = min(2 * end->wait_backoff + 1, VAIN_RUN_MAX);
 	else
-		c->vain_run = 0;
-	c->vain_skips = c->vain_run;
+		end->wait_backoff = 0;
+	end->wait_skips_left = end->wait_backoff;
 }
 
 /* For a writer that does not block. A real-time task is not made to give up its CPU. */
-static bool wait_moment(struct sock *sk, struct socksplice_chan *c,
-			struct socksplice_chan *peer, struct tx_wait *w, size_t left, bool between)
+static bool wait_moment(struct sock *sk, struct pair_end *end,
+			struct pair_end *peer, struct tx_wait *w, size_t left, bool between)
 {
-	const bool behind = socksplice_tx_is_behind(sk, c, peer);
-	const u32 progress = socksplice_chan_progress(c);
+	const bool behind = sks_tx_is_behind(sk, end, peer);
+	const u32 progress = sks_end_progress(end);
 	const u64 began = local_clock();
 	bool done = false;
 	s64 spent;
 	u32 len;
 
 	if (may_spin())
-		done = spin(sk, c, peer, between, behind);
+		done = spin(sk, end, peer, between, behind);
 	if (!done && !single_task_running() && !rt_or_dl_task(current))
-		sleep_moment(sk, c, peer, between, behind);
+		sleep_moment(sk, end, peer, between, behind);
 	spent = local_clock() - began;
 	w->moments += max(spent, 0);
-	len = ring_len(&c->ring);
-	judge_moment(c, socksplice_chan_progress(c) - progress, spent,
+	len = ring_len(&end->ring);
+	judge_moment(end, sks_end_progress(end) - progress, spent,
 		     !behind && !len);
 	if (behind)
-		return !socksplice_tx_is_behind(sk, c, peer);
-	return len + min_t(size_t, left, c->ring_limit / 8) <= c->ring_limit;
+		return !sks_tx_is_behind(sk, end, peer);
+	return len + min_t(size_t, left, end->ring_limit / 8) <= end->ring_limit;
 }
 
-bool socksplice_tx_wait(struct sock *sk, struct socksplice_chan *c, struct tx_wait *w, size_t left,
-			bool between)
+bool sks_tx_wait(struct sock *sk, struct pair_end *end, struct tx_wait *w, size_t left,
+		 bool between)
 {
-	struct socksplice_chan *peer = socksplice_chan_peer(c);
+	struct pair_end *peer = sks_end_peer(end);
 	bool again;
 
 	sock_owned_by_me(sk);
-	if (between && c->tx_turns)
+	if (between && end->tx_turns)
 		return false;
 	if (!w->timeo && w->moments >= MOMENTS_MAX)
 		return false;
-	if (!w->timeo && c->vain_skips) {
-		c->vain_skips--;
+	if (!w->timeo && end->wait_skips_left) {
+		end->wait_skips_left--;
 		return false;
 	}
-	socksplice_chan_pin(sk, c);
+	sks_end_pin(sk, end);
 	if (between)
-		WRITE_ONCE(c->tx_between, true);
+		WRITE_ONCE(end->tx_mid_message, true);
 	if (!w->timeo)
-		again = wait_moment(sk, c, peer, w, left, between);
+		again = wait_moment(sk, end, peer, w, left, between);
 	else
-		again = (may_spin() && spin(sk, c, peer, between, false)) ||
-			sleep_until_space(sk, c, peer, &w->timeo, between);
+		again = (may_spin() && spin(sk, end, peer, between, false)) ||
+			sleep_until_space(sk, end, peer, &w->timeo, between);
 	if (between) {
-		WRITE_ONCE(c->tx_between, false);
-		if (c->tx_turns) {
+		WRITE_ONCE(end->tx_mid_message, false);
+		if (end->tx_turns) {
 			smp_mb();	/* before wake_up_var() looks for waiters */
-			wake_up_var(&c->tx_between);
+			wake_up_var(&end->tx_mid_message);
 			again = false;
 		}
 	}
-	socksplice_chan_unpin(sk, c);
+	sks_end_unpin(sk, end);
 	return again;
 }

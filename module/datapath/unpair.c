@@ -24,65 +24,65 @@ static struct pairs_batch batch;
 static unsigned int draining;		/* pairs seen in this pass */
 static bool soon;			/* something moved */
 
-/* True once nothing more goes into the ring of @c: nobody owns its socket, so
+/* True once nothing more goes into the ring of @end: nobody owns its socket, so
  * nobody is in the middle of an append.
  */
-static bool close_ring(struct socksplice_chan *c)
+static bool close_ring(struct pair_end *end)
 {
 	struct sock *sk;
 
-	if (!test_bit(CHAN_TX_CLOSED, &c->flags)) {
-		sk = socksplice_chan_trylock(c);
+	if (!test_bit(END_TX_CLOSED, &end->flags)) {
+		sk = sks_end_trylock(end);
 		if (IS_ERR_OR_NULL(sk))
 			return false;	/* if it is gone, the bit says so next time */
-		socksplice_close_ring(sk, c);
-		socksplice_chan_unlock(sk);
+		sks_close_ring(sk, end);
+		sks_end_unlock(sk);
 		soon = true;
 	}
-	smp_rmb();	/* the bit before the look at the ring: see enum chan_flag */
+	smp_rmb();	/* the bit before the look at the ring: see enum end_flag */
 	return true;
 }
 
 /* Of what its peer sends by TCP, which has gone first and would do so (rcvlowat.h). */
-static void tell_of_arrivals(struct sock *sk, struct socksplice_chan *c)
+static void notify_missed_tcp_data(struct sock *sk, struct pair_end *end)
 {
 	bool told;
 	u32 seq;
 
 	smp_rmb();	/* the peer's detaching before what it left here */
 	rcu_read_lock();
-	seq = socksplice_look_received(sk, &told);
-	if (seq != READ_ONCE(c->left_known) && !told)
-		socksplice_wake(sk, c);
+	seq = sks_look_received(sk, &told);
+	if (seq != READ_ONCE(end->left_known) && !told)
+		sks_wake(sk, end);
 	rcu_read_unlock();
-	c->left_known = seq;
+	end->left_known = seq;
 }
 
-/* Takes @c off its socket if it has read the closed ring to the bottom. */
-static void end_reader(struct socksplice_chan *c, struct socksplice_chan *peer)
+/* Takes @end off its socket if it has read the closed ring to the bottom. */
+static void end_reader(struct pair_end *end, struct pair_end *peer)
 {
 	const bool alone = !rcu_access_pointer(peer->sk);
-	struct sock *sk = socksplice_chan_trylock(c);
+	struct sock *sk = sks_end_trylock(end);
 
 	if (IS_ERR_OR_NULL(sk))
 		return;
-	if (socksplice_chan_is_done(sk, c, peer)) {
-		socksplice_chan_detach(sk);
-		if (c->sleepers || c->rx_sleepers)
-			socksplice_wake_sleepers(sk);
+	if (sks_end_is_done(sk, end, peer)) {
+		sks_end_detach(sk);
+		if (end->sleepers || end->rx_sleepers)
+			sks_wake_sleepers(sk);
 		soon = true;
 	} else if (alone) {
-		tell_of_arrivals(sk, c);
+		notify_missed_tcp_data(sk, end);
 	}
-	socksplice_chan_unlock(sk);
+	sks_end_unlock(sk);
 }
 
-static bool is_dropped(struct socksplice_chan *a, struct socksplice_chan *b)
+static bool is_dropped(struct pair_end *a, struct pair_end *b)
 {
-	return test_bit(CHAN_DROPPED, &a->flags) || test_bit(CHAN_DROPPED, &b->flags);
+	return test_bit(END_DROPPED, &a->flags) || test_bit(END_DROPPED, &b->flags);
 }
 
-static void drop_step(struct socksplice_chan *a, struct socksplice_chan *b)
+static void drop_step(struct pair_end *a, struct pair_end *b)
 {
 	const bool a_closed = close_ring(a), b_closed = close_ring(b);
 
@@ -100,14 +100,14 @@ static void drop_work(struct work_struct *work)
 
 	draining = 0;
 	soon = false;
-	socksplice_pairs_each(&batch, is_dropped, drop_step);
+	sks_pairs_each(&batch, is_dropped, drop_step);
 	if (soon || !draining)
 		delay = 1;
 	else
 		delay = min(2 * delay, (unsigned long)DROP_DELAY_MAX);
 	/* Who marks a pair starts the work himself. */
 	if (draining)
-		schedule_delayed_work(&drop, socksplice_rest(began, delay));
+		schedule_delayed_work(&drop, sks_throttle(began, delay));
 }
 
 static void start(void)
@@ -117,28 +117,28 @@ static void start(void)
 }
 
 /* Told and counted once, whichever ends are marked at the same time. */
-static void mark(struct socksplice_chan *a, struct socksplice_chan *b, const char *reason)
+static void mark(struct pair_end *a, struct pair_end *b, const char *reason)
 {
 	bool marked;
 
 	if (a > b)
 		swap(a, b);
-	marked = test_and_set_bit(CHAN_DROPPED, &a->flags);
-	set_bit(CHAN_DROPPED, &b->flags);
+	marked = test_and_set_bit(END_DROPPED, &a->flags);
+	set_bit(END_DROPPED, &b->flags);
 	if (marked)
 		return;
-	socksplice_event_chan(SOCKSPLICE_STAT_pairs_dropped, reason, a);
+	sks_verdict_end(SOCKSPLICE_STAT_pairs_dropped, reason, a);
 }
 
-void socksplice_drop_chan(struct socksplice_chan *c, const char *reason)
+void sks_unpair_chan(struct pair_end *end, const char *reason)
 {
-	struct socksplice_chan *peer = socksplice_chan_peer(c);
+	struct pair_end *peer = sks_end_peer(end);
 
-	mark(c, peer, reason);
+	mark(end, peer, reason);
 	start();
 }
 
-static int mark_one(struct socksplice_chan *a, struct socksplice_chan *b, void *arg)
+static int mark_one(struct pair_end *a, struct pair_end *b, void *arg)
 {
 	const u32 *id = arg;
 
@@ -148,39 +148,39 @@ static int mark_one(struct socksplice_chan *a, struct socksplice_chan *b, void *
 	return 1;
 }
 
-int socksplice_drop_pair(u32 id)
+int sks_unpair_pair(u32 id)
 {
 	u64 last = 0;
 
-	if (!socksplice_pairs_walk(&last, mark_one, &id))
+	if (!sks_pairs_walk(&last, mark_one, &id))
 		return -ENOENT;
 	start();
 	return 0;
 }
 
-static bool is_not_dropped(struct socksplice_chan *a, struct socksplice_chan *b)
+static bool is_not_dropped(struct pair_end *a, struct pair_end *b)
 {
 	return !is_dropped(a, b);
 }
 
-static void mark_any(struct socksplice_chan *a, struct socksplice_chan *b)
+static void mark_any(struct pair_end *a, struct pair_end *b)
 {
 	mark(a, b, "request");
 }
 
-void socksplice_drop_all(void)
+void sks_unpair_all(void)
 {
 	static DEFINE_MUTEX(lock);
 	static struct pairs_batch all;	/* lock */
 
 	mutex_lock(&lock);
 	/* Not under pairs_lock: thousands may have to be told to a listener. */
-	socksplice_pairs_each(&all, is_not_dropped, mark_any);
+	sks_pairs_each(&all, is_not_dropped, mark_any);
 	mutex_unlock(&lock);
 	start();
 }
 
-void socksplice_drop_exit(void)
+void sks_unpair_exit(void)
 {
 	cancel_delayed_work_sync(&drop);
 }

@@ -4,7 +4,7 @@
  *
  * Un-pairing never takes bytes out of a ring. It closes both rings to new bytes,
  * so that whatever is sent from then on goes by TCP, and takes each end off its
- * chan once that end has read its ring to the bottom. From there the socket has
+ * end once that end has read its ring to the bottom. From there the socket has
  * the kernel's own struct proto again, and nothing refers to us. Until then the
  * pair is "draining": for ever, if a reader has stopped.
  *
@@ -18,22 +18,22 @@
 #include <linux/types.h>
 
 struct sock;
-struct socksplice_chan;
+struct pair_end;
 
-/* Begins to un-pair @c and its peer. The caller holds @c. @reason: see enum
+/* Begins to un-pair @end and its peer. The caller holds @end. @reason: see enum
  * socksplice_event.
  */
-void socksplice_drop_chan(struct socksplice_chan *c, const char *reason);
+void sks_unpair_chan(struct pair_end *end, const char *reason);
 
 /* Begins to un-pair the pair with this id: 0, or -ENOENT. */
-int socksplice_drop_pair(u32 id);
+int sks_unpair_pair(u32 id);
 
 /* Begins to un-pair all that are paired now. New connections are not stopped, nor are
- * enrolled sockets that still wait for their peers: see socksplice_match_flush().
+ * enrolled sockets that still wait for their peers: see sks_match_flush().
  */
-void socksplice_drop_all(void);
+void sks_unpair_all(void);
 
-/* No chan is left. */
-void socksplice_drop_exit(void);
+/* No end is left. */
+void sks_unpair_exit(void);
 
 #endif /* SOCKSPLICE_DROP_H */

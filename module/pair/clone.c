@@ -7,28 +7,28 @@
 
 static struct proto clone_v4, clone_v6;
 
-void socksplice_taken_over(void)
+void sks_taken_over(void)
 {
 	__module_get(THIS_MODULE);
 	pr_warn_once("a socket of ours was taken over by something in the kernel: the module cannot be unloaded any more\n");
 }
 
-struct proto *socksplice_clone_of(bool v6)
+struct proto *sks_clone_of(bool v6)
 {
 	return v6 ? &clone_v6 : &clone_v4;
 }
 
-bool socksplice_clone_knows(const struct proto *prot)
+bool sks_clone_knows(const struct proto *prot)
 {
 	return prot == &tcp_prot || prot == &tcpv6_prot;
 }
 
-void socksplice_clone_set(struct sock *sk)
+void sks_clone_set(struct sock *sk)
 {
-	WRITE_ONCE(sk->sk_prot, socksplice_clone_of(sk->sk_prot == &tcpv6_prot));
+	WRITE_ONCE(sk->sk_prot, sks_clone_of(sk->sk_prot == &tcpv6_prot));
 }
 
-void socksplice_clone_unset(struct sock *sk)
+void sks_clone_unset(struct sock *sk)
 {
 	/* Leave a struct proto that somebody else has put there since. That user has kept
 	 * ours, and may call it or put it back at any time (OpenVPN's ovpn does).
@@ -37,11 +37,11 @@ void socksplice_clone_unset(struct sock *sk)
 		WRITE_ONCE(sk->sk_prot, &tcpv6_prot);
 	else if (sk->sk_prot == &clone_v4)
 		WRITE_ONCE(sk->sk_prot, &tcp_prot);
-	else if (!socksplice_clone_knows(sk->sk_prot))
-		socksplice_taken_over();
+	else if (!sks_clone_knows(sk->sk_prot))
+		sks_taken_over();
 }
 
-int __init socksplice_clone_init(void (*fill)(struct proto *clone))
+int __init sks_clone_init(void (*fill)(struct proto *clone))
 {
 	if (tcp_prot.sendmsg != tcpv6_prot.sendmsg ||
 	    tcp_prot.recvmsg != tcpv6_prot.recvmsg ||

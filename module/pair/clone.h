@@ -11,25 +11,25 @@
 /* Makes the clones, and has @fill set the functions of each. Once, before any socket is
  * attached. -EOPNOTSUPP if the two of this kernel have different functions.
  */
-int socksplice_clone_init(void (*fill)(struct proto *clone));
+int sks_clone_init(void (*fill)(struct proto *clone));
 
-/* Gives @sk the clone of its struct proto. Locked; socksplice_clone_knows() that one. */
-void socksplice_clone_set(struct sock *sk);
+/* Gives @sk the clone of its struct proto. Locked; sks_clone_knows() that one. */
+void sks_clone_set(struct sock *sk);
 
 /* Gives @sk, which is locked, the kernel's own struct proto again. */
-void socksplice_clone_unset(struct sock *sk);
+void sks_clone_unset(struct sock *sk);
 
 /* The clone of tcpv6_prot or of tcp_prot. All its functions also serve a socket that has lost
- * its chan since.
+ * its end since.
  */
-struct proto *socksplice_clone_of(bool v6);
+struct proto *sks_clone_of(bool v6);
 
 /* True if @prot is one of the two that can be cloned. */
-bool socksplice_clone_knows(const struct proto *prot);
+bool sks_clone_knows(const struct proto *prot);
 
 /* Somebody else in the kernel has kept a pointer to something of ours: the module stays, and
  * the log says so.
  */
-void socksplice_taken_over(void);
+void sks_taken_over(void);
 
 #endif /* SOCKSPLICE_CLONE_H */

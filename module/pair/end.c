@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Attaching a chan to a socket and taking it off again; see end.h for what
+ * Attaching a end to a socket and taking it off again; see end.h for what
  * keeps what alive.
  *
  * A socket is ours by two words, both written under its lock: sk_prot, which
@@ -30,58 +30,58 @@
 #include "pair/pairs.h"
 #include "pair/verdict.h"
 
-static struct kmem_cache *chan_cache;
-static void (*unpark)(struct socksplice_chan *c) __ro_after_init;	/* see socksplice_chan_init() */
+static struct kmem_cache *end_cache;
+static void (*unpark)(struct pair_end *end) __ro_after_init;	/* see sks_end_init() */
 
-static void chan_unref(struct socksplice_chan *c)
+static void end_unref(struct pair_end *end)
 {
-	if (!refcount_dec_and_test(&c->ref))
+	if (!refcount_dec_and_test(&end->ref))
 		return;
-	socksplice_pages_free(c);
-	if (c->memory.group)
-		socksplice_memory_group_put(c->memory.group);
-	kmem_cache_free(chan_cache, c);
+	sks_pages_free(end);
+	if (end->memory.group)
+		sks_memory_group_put(end->memory.group);
+	kmem_cache_free(end_cache, end);
 }
 
-struct socksplice_chan *socksplice_chan_hold(struct socksplice_chan *c)
+struct pair_end *sks_end_hold(struct pair_end *end)
 {
-	struct socksplice_chan *peer = socksplice_chan_peer(c);
+	struct pair_end *peer = sks_end_peer(end);
 
-	refcount_inc(&c->ref);
+	refcount_inc(&end->ref);
 	if (peer)
 		refcount_inc(&peer->ref);
 	return peer;
 }
 
-void socksplice_chan_put(struct socksplice_chan *c, struct socksplice_chan *peer)
+void sks_end_put(struct pair_end *end, struct pair_end *peer)
 {
-	chan_unref(c);
+	end_unref(end);
 	if (peer)
-		chan_unref(peer);
+		end_unref(peer);
 }
 
-/* The references that chan_end() took for the pins go with the last of them. */
-void socksplice_chan_unpin(const struct sock *sk, struct socksplice_chan *c)
+/* The references that end_attachment() took for the pins go with the last of them. */
+void sks_end_unpin(const struct sock *sk, struct pair_end *end)
 {
 	sock_owned_by_me(sk);
-	if (!--c->pins && c->pinned) {
-		c->pinned = false;
-		socksplice_chan_put(c, c->peer);
+	if (!--end->pins && end->pinned) {
+		end->pinned = false;
+		sks_end_put(end, end->peer);
 	}
 }
 
 /* What the attachment held, one grace period after it ended: softirqs and
- * tcp_poll() look at both chans, and the peer at our socket, under RCU alone.
+ * tcp_poll() look at both ends, and the peer at our socket, under RCU alone.
  */
-static void chan_gone_rcu(struct rcu_head *rcu)
+static void end_gone_rcu(struct rcu_head *rcu)
 {
-	struct socksplice_chan *c = container_of(rcu, struct socksplice_chan, rcu);
-	struct socksplice_chan *peer = c->peer;
-	struct sock *sk = c->gone_sk;
+	struct pair_end *end = container_of(rcu, struct pair_end, rcu);
+	struct pair_end *peer = end->peer;
+	struct sock *sk = end->gone_sk;
 
-	chan_unref(c);
+	end_unref(end);
 	if (peer)
-		chan_unref(peer);
+		end_unref(peer);
 	sock_put(sk);
 }
 
@@ -93,43 +93,43 @@ static void chan_gone_rcu(struct rcu_head *rcu)
  *      what it will ever be.
  *   c. Out of the tree, once both ends have ended.
  *   d. Tasks of this socket that wait with the lock dropped go on using both
- *      chans: from here on by references.
+ *      ends: from here on by references.
  *   e. The peer cannot find our socket any more; who already has may use it
- *      until the grace period ends, when all references go (chan_gone_rcu).
+ *      until the grace period ends, when all references go (end_gone_rcu).
  */
-static void chan_end(struct sock *sk, struct socksplice_chan *c)
+static void end_attachment(struct sock *sk, struct pair_end *end)
 {
-	struct socksplice_chan *peer;
+	struct pair_end *peer;
 	bool last = false;
 
 	smp_mb__before_atomic();	/* after the last append */
-	set_bit(CHAN_TX_CLOSED, &c->flags);
-	set_bit(CHAN_RX_CLOSED, &c->flags);
-	unpark(c);
+	set_bit(END_TX_CLOSED, &end->flags);
+	set_bit(END_RX_CLOSED, &end->flags);
+	unpark(end);
 
-	peer = socksplice_chan_peer(c);
+	peer = sks_end_peer(end);
 	if (peer) {
 		/* What its socket sends by TCP from now on rcvlowat.c does not see. The
 		 * un-pairing of the reader watches for it (unpair.c).
 		 */
-		WRITE_ONCE(peer->left_known, socksplice_look_rcv_nxt(peer));
-		smp_wmb();	/* before c->sk is cleared; pairs with unpair.c */
-		last = socksplice_pairs_leave(c, peer);
+		WRITE_ONCE(peer->left_known, sks_look_rcv_nxt(peer));
+		smp_wmb();	/* before end->sk is cleared; pairs with unpair.c */
+		last = sks_pairs_leave(end, peer);
 	}
 	if (last)
-		socksplice_event_chan(SOCKSPLICE_STAT_pairs_ended,
-				      test_bit(CHAN_DROPPED, &c->flags) ? "dropped" : "closed",
-				      c);
+		sks_verdict_end(SOCKSPLICE_STAT_pairs_ended,
+				test_bit(END_DROPPED, &end->flags) ? "dropped" : "closed",
+				end);
 
-	if (c->pins) {
-		c->pinned = true;
-		socksplice_chan_hold(c);
+	if (end->pins) {
+		end->pinned = true;
+		sks_end_hold(end);
 	}
 
-	c->gone_sk = sk;
-	RCU_INIT_POINTER(c->sk, NULL);
-	call_rcu_hurry(&c->rcu, chan_gone_rcu);	/* it keeps the socket and its namespace */
-	socksplice_detached();
+	end->gone_sk = sk;
+	RCU_INIT_POINTER(end->sk, NULL);
+	call_rcu_hurry(&end->rcu, end_gone_rcu);	/* it keeps the socket and its namespace */
+	sks_detached();
 }
 
 /* tcp_cleanup_ulp(): the socket is being destroyed; the core clears the slot's
@@ -138,60 +138,60 @@ static void chan_end(struct sock *sk, struct socksplice_chan *c)
 static void ulp_release(struct sock *sk)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
-	struct socksplice_chan *c = socksplice_chan_get(sk);
-	struct soend *end = c->end;
+	struct pair_end *end = sks_end_get(sk);
+	struct splice_endpoint *guest = end->guest;
 
-	if (end) {
-		WRITE_ONCE(c->end, NULL);
-		socksplice_guest_ops->release(sk, end);
-		module_put(THIS_MODULE);	/* the core drops one, for the chan */
+	if (guest) {
+		WRITE_ONCE(end->guest, NULL);
+		sks_guest_ops->release(sk, guest);
+		module_put(THIS_MODULE);	/* the core drops one, for the end */
 	}
 	/* sk_prot is still used to uncharge what the socket holds. */
-	socksplice_clone_unset(sk);
+	sks_clone_unset(sk);
 	rcu_assign_pointer(icsk->icsk_ulp_data, NULL);
-	chan_end(sk, c);
+	end_attachment(sk, end);
 }
 
-void socksplice_chan_detach(struct sock *sk)
+void sks_end_detach(struct sock *sk)
 {
-	struct socksplice_chan *c = socksplice_chan_get(sk);
+	struct pair_end *end = sks_end_get(sk);
 
 	sock_owned_by_me(sk);
-	if (c->end) {
-		/* c->end stays, for who has found @c a moment ago, under RCU. */
-		socksplice_guest_ops->inherit(sk, c->end);
+	if (end->guest) {
+		/* end->guest stays, for who has found @end a moment ago, under RCU. */
+		sks_guest_ops->inherit(sk, end->guest);
 	} else {
-		socksplice_slot_clear(sk);
-		socksplice_clone_unset(sk);
+		sks_slot_clear(sk);
+		sks_clone_unset(sk);
 	}
-	chan_end(sk, c);
+	end_attachment(sk, end);
 	/* Our own text is on the stack; inflight.h has what keeps it. */
 	module_put(THIS_MODULE);
 }
 
-void socksplice_chan_settle(struct sock *sk)
+void sks_end_detach_if_unmatched(struct sock *sk)
 {
-	struct socksplice_chan *c = socksplice_chan_get(sk);
+	struct pair_end *end = sks_end_get(sk);
 
-	if (!c || test_bit(CHAN_PARKED, &c->flags))
+	if (!end || test_bit(END_PARKED, &end->flags))
 		return;
 	smp_rmb();	/* pairs with unpark_locked(): linked first */
-	if (!socksplice_chan_peer(c))
-		socksplice_chan_detach(sk);
+	if (!sks_end_peer(end))
+		sks_end_detach(sk);
 }
 
-struct sock *socksplice_chan_trylock(struct socksplice_chan *c)
+struct sock *sks_end_trylock(struct pair_end *end)
 {
 	struct sock *sk, *ret;
 
 	rcu_read_lock();
-	sk = rcu_dereference(c->sk);
+	sk = rcu_dereference(end->sk);
 	if (!sk) {
 		rcu_read_unlock();
 		return NULL;
 	}
 	spin_lock_bh(&sk->sk_lock.slock);
-	if (!rcu_access_pointer(c->sk)) {
+	if (!rcu_access_pointer(end->sk)) {
 		ret = NULL;	/* detached before we had the lock */
 	} else if (sock_owned_by_user_nocheck(sk)) {
 		ret = ERR_PTR(-EBUSY);
@@ -209,7 +209,7 @@ struct sock *socksplice_chan_trylock(struct socksplice_chan *c)
 	return ret;
 }
 
-void socksplice_chan_unlock(struct sock *sk)
+void sks_end_unlock(struct sock *sk)
 {
 	__acquire(&sk->sk_lock.slock);	/* as _trylock told sparse */
 	__acquire(RCU);
@@ -217,47 +217,48 @@ void socksplice_chan_unlock(struct sock *sk)
 	rcu_read_unlock();
 }
 
-struct socksplice_chan *socksplice_chan_attach(struct sock *sk, const struct ident *id,
-					       const struct chan_memory *memory,
-					       unsigned long flags)
+struct pair_end *sks_end_attach(struct sock *sk, const struct ident *id,
+				const struct end_memory *memory,
+				unsigned long flags)
 {
-	struct socksplice_chan *c;
+	struct pair_end *end;
 
-	c = kmem_cache_zalloc(chan_cache, GFP_ATOMIC | __GFP_NOWARN);
-	if (!c)
+	end = kmem_cache_zalloc(end_cache, GFP_ATOMIC | __GFP_NOWARN);
+	if (!end)
 		return ERR_PTR(-ENOMEM);
-	if (!socksplice_attached()) {
-		kmem_cache_free(chan_cache, c);
+	if (!sks_attached()) {
+		kmem_cache_free(end_cache, end);
 		return ERR_PTR(-ENOENT);
 	}
 
-	c->slot = SLOT_CHAN;
-	c->ident = *id;
-	c->flags = flags;
-	c->memory = *memory;
-	ring_init(&c->ring, memory->ring_size);
-	c->ring_limit = memory->ring_size;
-	c->start = ktime_get_ns();
-	c->netns_inum = sock_net(sk)->ns.inum;
-	c->family = sk->sk_family;
-	c->data_ready = READ_ONCE(sk->sk_data_ready);
-	refcount_set(&c->ref, 1);
-	mutex_init(&c->rx_mutex);
-	RB_CLEAR_NODE(&c->in_pairs);
-	INIT_HLIST_NODE(&c->ident.node);
+	end->slot = SLOT_PAIR;
+	end->ident = *id;
+	end->flags = flags;
+	end->memory = *memory;
+	ring_init(&end->ring, memory->ring_size);
+	end->ring_limit = memory->ring_size;
+	end->start = ktime_get_ns();
+	end->netns_inum = sock_net(sk)->ns.inum;
+	end->family = sk->sk_family;
+	end->data_ready = READ_ONCE(sk->sk_data_ready);
+	refcount_set(&end->ref, 1);
+	mutex_init(&end->rx_mutex);
+	RB_CLEAR_NODE(&end->in_pairs);
+	INIT_HLIST_NODE(&end->ident.node);
 	sock_hold(sk);
-	rcu_assign_pointer(c->sk, sk);
+	rcu_assign_pointer(end->sk, sk);
 
-	socksplice_slot_fill(sk, SLOT_CHAN, c);
-	socksplice_clone_set(sk);
-	return c;
+	sks_slot_fill(sk, SLOT_PAIR, end);
+	sks_clone_set(sk);
+	return end;
 }
 
-bool socksplice_chan_is_done(const struct sock *sk, const struct socksplice_chan *c,
-			     const struct socksplice_chan *peer)
+bool sks_end_is_done(const struct sock *sk, const struct pair_end *end,
+		     const struct pair_end *peer)
 {
-	return !ring_len(&peer->ring) && !c->rx_between && !c->rx_partial && !c->tx_between &&
-	       !(c->rx_sleepers && READ_ONCE(sk->sk_rcvlowat) > 1);
+	return !ring_len(&peer->ring) && !end->rx_mid_read && !end->rx_partial &&
+	       !end->tx_mid_message &&
+	       !(end->rx_sleepers && READ_ONCE(sk->sk_rcvlowat) > 1);
 }
 
 static size_t ulp_get_info_size(const struct sock *sk COMPAT_NET_ADMIN_PARAM)
@@ -278,26 +279,27 @@ static const struct tcp_ulp_ops ulp_ops = {
 	.get_info_size	= ulp_get_info_size,
 };
 
-int __init socksplice_chan_init(void (*unpark_it)(struct socksplice_chan *c))
+int __init sks_end_init(void (*unpark_it)(struct pair_end *end))
 {
 	int err;
 
 	unpark = unpark_it;
-	err = socksplice_slot_register(SLOT_CHAN, &ulp_ops);
+	err = sks_slot_register(SLOT_PAIR, &ulp_ops);
 	if (err)
 		return err;
-	chan_cache = KMEM_CACHE(socksplice_chan, SLAB_HWCACHE_ALIGN | SLAB_ACCOUNT);
-	if (!chan_cache)
+	end_cache = kmem_cache_create("socksplice_end", sizeof(struct pair_end), 0,
+				      SLAB_HWCACHE_ALIGN | SLAB_ACCOUNT, NULL);
+	if (!end_cache)
 		return -ENOMEM;
-	err = socksplice_pages_init();
+	err = sks_pages_init();
 	if (err)
-		kmem_cache_destroy(chan_cache);
+		kmem_cache_destroy(end_cache);
 	return err;
 }
 
-void socksplice_chan_exit(void)
+void sks_end_exit(void)
 {
-	rcu_barrier();	/* chan_gone_rcu */
-	socksplice_pages_exit();
-	kmem_cache_destroy(chan_cache);
+	rcu_barrier();	/* end_gone_rcu */
+	sks_pages_exit();
+	kmem_cache_destroy(end_cache);
 }

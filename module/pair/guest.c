@@ -3,31 +3,31 @@
 
 #include "pair/guest.h"
 
-const struct guest_ops *socksplice_guest_ops __ro_after_init;
+const struct guest_ops *sks_guest_ops __ro_after_init;
 
-void __init socksplice_guest_register(const struct guest_ops *ops)
+void __init sks_guest_register(const struct guest_ops *ops)
 {
-	socksplice_guest_ops = ops;
+	sks_guest_ops = ops;
 }
 
-static bool are_known(const struct socksplice_chan *c, const struct sock *sk)
+static bool are_known(const struct pair_end *end, const struct sock *sk)
 {
-	struct soend *guest = guest_of(c);
+	struct splice_endpoint *guest = guest_of(end);
 
-	return (READ_ONCE(sk->sk_data_ready) == c->data_ready && !READ_ONCE(sk->sk_user_data)) ||
-	       (guest && socksplice_guest_ops->has_callbacks(sk, guest));
+	return (READ_ONCE(sk->sk_data_ready) == end->data_ready && !READ_ONCE(sk->sk_user_data)) ||
+	       (guest && sks_guest_ops->has_callbacks(sk, guest));
 }
 
-bool socksplice_guest_has_callbacks(const struct socksplice_chan *c, const struct sock *sk)
+bool sks_guest_has_callbacks(const struct pair_end *end, const struct sock *sk)
 {
 	struct sock *lock = (struct sock *)sk;
-	bool known = are_known(c, sk);
+	bool known = are_known(end, sk);
 
 	if (likely(known))
 		return true;
 	/* A splice may be replacing the callbacks, or putting TCP's back. */
 	read_lock_bh(&lock->sk_callback_lock);
-	known = are_known(c, sk);
+	known = are_known(end, sk);
 	read_unlock_bh(&lock->sk_callback_lock);
 	return known;
 }

@@ -3,29 +3,29 @@
 
 #include "pair/look.h"
 
-int socksplice_look_inq(struct sock *sk, const struct socksplice_chan *c)
+int sks_look_inq(struct sock *sk, const struct pair_end *end)
 {
-	struct rx_look l;
+	struct rx_readable l;
 
 	sock_owned_by_me(sk);
-	rx_look(sk, c, &l);
-	return tcp_inq(sk) + (socksplice_rx_mark_before(sk, l.tcp) ? 0 : l.ring);
+	rx_readable(sk, end, &l);
+	return tcp_inq(sk) + (sks_rx_mark_before(sk, l.tcp) ? 0 : l.ring);
 }
 
-int socksplice_look_inq_hint(const struct sock *sk, const struct socksplice_chan *c)
+int sks_look_inq_hint(const struct sock *sk, const struct pair_end *end)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	int inq;
 
 	sock_owned_by_me(sk);
-	if (!c)
+	if (!end)
 		return tp->rcv_nxt - tp->copied_seq;
-	inq = socksplice_look_available(sk, c);
+	inq = sks_look_available(sk, end);
 	/* The FIN may have been taken with TCP's bytes that stood before the ring's. */
 	return inq && sock_flag(sk, SOCK_DONE) && tp->rcv_nxt == tp->copied_seq ? inq + 1 : inq;
 }
 
-u32 socksplice_look_received(const struct sock *sk, bool *told)
+u32 sks_look_received(const struct sock *sk, bool *told)
 {
 	const u32 seq = READ_ONCE(tcp_sk(sk)->rcv_nxt);
 	int mark;
@@ -41,23 +41,23 @@ u32 socksplice_look_received(const struct sock *sk, bool *told)
 	return seq;
 }
 
-bool socksplice_look_at_tcp(const struct socksplice_chan *peer, u32 *seq, bool *told)
+bool sks_look_at_tcp(const struct pair_end *peer, u32 *seq, bool *told)
 {
 	const struct sock *psk;
 
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
 	if (psk)
-		*seq = socksplice_look_received(psk, told);
+		*seq = sks_look_received(psk, told);
 	rcu_read_unlock();
 	return psk;
 }
 
-u32 socksplice_look_rcv_nxt(const struct socksplice_chan *peer)
+u32 sks_look_rcv_nxt(const struct pair_end *peer)
 {
 	bool told;
 	u32 seq = 0;
 
-	socksplice_look_at_tcp(peer, &seq, &told);
+	sks_look_at_tcp(peer, &seq, &told);
 	return seq;
 }

@@ -10,30 +10,30 @@
 #include "core/params.h"
 #include "pair/end.h"
 
-struct rx_look {
+struct rx_readable {
 	u32 tcp;	/* first, from TCP; a FIN counts as one */
 	u32 ring;	/* then, from the ring; 0 if it is out of reach */
 	u32 after;	/* then, from TCP; 0 while ring is */
 };
 
-static inline bool rx_chan_is_live(const struct socksplice_chan *c)
+static inline bool end_is_live(const struct pair_end *end)
 {
-	return socksplice_chan_peer(c) && !test_bit(CHAN_SHADOW, &c->flags);
+	return sks_end_peer(end) && !test_bit(END_SHADOW, &end->flags);
 }
 
-/* The chan of a locked socket if it is paired and moves data, else NULL. */
-static inline struct socksplice_chan *rx_chan(const struct sock *sk)
+/* The end of a locked socket if it is paired and moves data, else NULL. */
+static inline struct pair_end *live_end(const struct sock *sk)
 {
-	struct socksplice_chan *c = socksplice_chan_get(sk);
+	struct pair_end *end = sks_end_get(sk);
 
-	return c && rx_chan_is_live(c) ? c : NULL;
+	return end && end_is_live(end) ? end : NULL;
 }
 
 /* Exact with the socket locked; without it a snapshot, good for a wake-up. */
-static inline void rx_look(const struct sock *sk, const struct socksplice_chan *c,
-			   struct rx_look *l)
+static inline void rx_readable(const struct sock *sk, const struct pair_end *end,
+			       struct rx_readable *l)
 {
-	const struct socksplice_chan *peer = socksplice_chan_peer(c);
+	const struct pair_end *peer = sks_end_peer(end);
 	const struct tcp_sock *tp = tcp_sk(sk);
 	u32 rcv_nxt = READ_ONCE(tp->rcv_nxt);
 	u32 copied, used;
@@ -65,7 +65,7 @@ static inline void rx_look(const struct sock *sk, const struct socksplice_chan *
 	l->after = tcp - gap;
 }
 
-static inline u32 rx_look_total(const struct rx_look *l)
+static inline u32 rx_readable_total(const struct rx_readable *l)
 {
 	return l->tcp + l->ring + l->after;
 }
@@ -73,7 +73,7 @@ static inline u32 rx_look_total(const struct rx_look *l)
 /* True if TCP's next @n bytes hold the urgent mark, which is not read in line:
  * what comes after it does not count as readable yet, as in tcp_inq().
  */
-static inline bool socksplice_rx_mark_before(const struct sock *sk, u32 n)
+static inline bool sks_rx_mark_before(const struct sock *sk, u32 n)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
@@ -90,48 +90,48 @@ static inline bool at_urgent_mark(const struct sock *sk)
 	       READ_ONCE(tp->urg_seq) == READ_ONCE(tp->copied_seq);
 }
 
-/* Unread bytes in the ring towards @c that its reader can reach. */
-static inline u32 socksplice_look_ring_unread(const struct sock *sk,
-					      const struct socksplice_chan *c)
+/* Unread bytes in the ring towards @end that its reader can reach. */
+static inline u32 sks_look_ring_unread(const struct sock *sk,
+				       const struct pair_end *end)
 {
-	struct rx_look l;
+	struct rx_readable l;
 
-	rx_look(sk, c, &l);
+	rx_readable(sk, end, &l);
 	return l.ring;
 }
 
 /* Bytes that recv(2) would find now, by ring and TCP together; a FIN counts as one. Exact with
  * the socket locked; without it a snapshot.
  */
-static inline u32 socksplice_look_available(const struct sock *sk, const struct socksplice_chan *c)
+static inline u32 sks_look_available(const struct sock *sk, const struct pair_end *end)
 {
-	struct rx_look l;
+	struct rx_readable l;
 
-	rx_look(sk, c, &l);
-	return rx_look_total(&l);
+	rx_readable(sk, end, &l);
+	return rx_readable_total(&l);
 }
 
 /* The same as FIONREAD counts: without a FIN, and up to the urgent mark. The socket is locked. */
-int socksplice_look_inq(struct sock *sk, const struct socksplice_chan *c);
+int sks_look_inq(struct sock *sk, const struct pair_end *end);
 
-/* The same as TCP_INQ counts: all that has come, and a FIN as a byte. @c may be NULL. Locked. */
-int socksplice_look_inq_hint(const struct sock *sk, const struct socksplice_chan *c);
+/* The same as TCP_INQ counts: all that has come, and a FIN as a byte. @end may be NULL. Locked. */
+int sks_look_inq_hint(const struct sock *sk, const struct pair_end *end);
 
 /* The rcv_nxt of @sk. @told: TCP itself has notified its waiters of everything up to there,
  * because its bytes reach the mark or the stream has ended. Under RCU.
  */
-u32 socksplice_look_received(const struct sock *sk, bool *told);
+u32 sks_look_received(const struct sock *sk, bool *told);
 
 /* The same for the socket of the end @peer; false if that is gone. */
-bool socksplice_look_at_tcp(const struct socksplice_chan *peer, u32 *seq, bool *told);
+bool sks_look_at_tcp(const struct pair_end *peer, u32 *seq, bool *told);
 
 /* The rcv_nxt of the end @peer, which a sender notes before it sends by TCP. */
-u32 socksplice_look_rcv_nxt(const struct socksplice_chan *peer);
+u32 sks_look_rcv_nxt(const struct pair_end *peer);
 
 /* True if the state of @sk lets it send probes (upkeep/probe.h). In any other state it hears
  * nothing new.
  */
-static inline bool socksplice_path_asks(const struct sock *sk)
+static inline bool sks_path_asks(const struct sock *sk)
 {
 	return (1 << READ_ONCE(sk->sk_state)) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT);
 }
@@ -139,10 +139,10 @@ static inline bool socksplice_path_asks(const struct sock *sk)
 /* True if a packet from @sk's peer has come within the time-out of a path. @sk need not be
  * locked.
  */
-static inline bool socksplice_path_is_fresh(const struct sock *sk)
+static inline bool sks_path_is_fresh(const struct sock *sk)
 {
 	return tcp_jiffies32 - READ_ONCE(tcp_sk(sk)->rcv_tstamp) <=
-	       READ_ONCE(socksplice_path_timeout) * HZ;
+	       READ_ONCE(sks_path_timeout) * HZ;
 }
 
 #endif /* SOCKSPLICE_LOOK_H */

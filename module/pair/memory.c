@@ -34,7 +34,7 @@ static struct memory_group *group_find(u32 id)
 	return NULL;
 }
 
-struct memory_group *socksplice_memory_group_get(u32 id)
+struct memory_group *sks_memory_group_get(u32 id)
 {
 	struct memory_group *group;
 
@@ -53,7 +53,7 @@ unlock:
 	return group;
 }
 
-void socksplice_memory_group_put(struct memory_group *group)
+void sks_memory_group_put(struct memory_group *group)
 {
 	bool last;
 
@@ -76,9 +76,9 @@ static bool add_below(atomic64_t *sum, u64 cap, u32 size)
 	return false;
 }
 
-bool socksplice_memory_charge(struct memory_group *group, u64 cap, u32 size)
+bool sks_memory_charge(struct memory_group *group, u64 cap, u32 size)
 {
-	if (!add_below(&held, READ_ONCE(socksplice_memory_cap), size))
+	if (!add_below(&held, READ_ONCE(sks_memory_cap), size))
 		goto capped;
 	if (group && !add_below(&group->held, cap, size)) {
 		atomic64_sub(size, &held);
@@ -86,18 +86,18 @@ bool socksplice_memory_charge(struct memory_group *group, u64 cap, u32 size)
 	}
 	return true;
 capped:
-	socksplice_stat_inc(SOCKSPLICE_STAT_rings_capped);
+	sks_stat_inc(SOCKSPLICE_STAT_rings_capped);
 	return false;
 }
 
-void socksplice_memory_uncharge(struct memory_group *group, u32 size)
+void sks_memory_uncharge(struct memory_group *group, u32 size)
 {
 	if (group)
 		atomic64_sub(size, &group->held);
 	atomic64_sub(size, &held);
 }
 
-u64 socksplice_memory_held(void)
+u64 sks_memory_held(void)
 {
 	return atomic64_read(&held);
 }

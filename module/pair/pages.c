@@ -6,8 +6,8 @@
  * cgroup (memory.max, memory.high, memory.reclaim) or for the machine finds it.
  *
  *   - An entry is on the list from its allocation until just before it is freed: when the
- *     ring was closed, by a caller that holds the chan, or with the chan's last reference.
- *   - In both cases the entry leaves the list before the chan is freed. So the chan of an
+ *     ring was closed, by a caller that holds the end, or with the end's last reference.
+ *   - In both cases the entry leaves the list before the end is freed. So the end of an
  *     entry exists for as long as the list's lock is held; the shrinker takes a reference
  *     meanwhile, unless the last one is gone already.
  *   - Softirqs drop last references and take the list's lock, so everybody disables BH for it.
@@ -34,7 +34,7 @@
 
 struct ring_entry {
 	struct list_head lru;
-	struct socksplice_chan *c;	/* constant */
+	struct pair_end *end;	/* constant */
 	u64 seen;			/* the list's lock: ring_bytes, at the last look */
 };
 
@@ -107,39 +107,39 @@ static bool is_full(void)
 /* True while no more memory is to be asked for: the last attempt was less than a second ago
  * and failed, or the machine or the cgroup is short of it, by the signs that TCP goes by.
  */
-static bool must_wait(const struct sock *sk, struct socksplice_chan *c)
+static bool must_wait(const struct sock *sk, struct pair_end *end)
 {
-	if (c->ring_retry && time_before(jiffies, c->ring_retry))
+	if (end->ring_retry && time_before(jiffies, end->ring_retry))
 		return true;
 	if (!tcp_under_memory_pressure(sk) && !is_full())
 		return false;
-	c->ring_retry = (jiffies + HZ) | 1;
+	end->ring_retry = (jiffies + HZ) | 1;
 	return true;
 }
 
 /* Told of once: the sender looks for room again and again. */
-static bool limited(struct socksplice_chan *c, const char *reason)
+static bool report_no_ring(struct pair_end *end, const char *reason)
 {
-	if (!test_and_set_bit(CHAN_LIMITED, &c->flags))
-		socksplice_event_chan(SOCKSPLICE_STAT_ends_limited, reason, c);
+	if (!test_and_set_bit(END_LIMITED, &end->flags))
+		sks_verdict_end(SOCKSPLICE_STAT_ends_limited, reason, end);
 	return false;
 }
 
-static bool failed(struct socksplice_chan *c, const char *reason)
+static bool failed(struct pair_end *end, const char *reason)
 {
-	c->ring_retry = (jiffies + HZ) | 1;
-	return limited(c, reason);
+	end->ring_retry = (jiffies + HZ) | 1;
+	return report_no_ring(end, reason);
 }
 
-void __socksplice_pages_charge(const struct sock *sk, struct socksplice_chan *c)
+void __sks_pages_charge(const struct sock *sk, struct pair_end *end)
 {
 	sock_owned_by_me(sk);
-	if (must_wait(sk, c))
+	if (must_wait(sk, end))
 		return;
-	if (kmem_cache_charge(c, gfp(sk)))
-		set_bit(CHAN_CHARGED, &c->flags);
+	if (kmem_cache_charge(end, gfp(sk)))
+		set_bit(END_CHARGED, &end->flags);
 	else
-		c->ring_retry = (jiffies + HZ) | 1;
+		end->ring_retry = (jiffies + HZ) | 1;
 }
 
 static void **array_alloc(const struct sock *sk, u32 size)
@@ -147,86 +147,86 @@ static void **array_alloc(const struct sock *sk, u32 size)
 	return kcalloc(size >> PAGE_SHIFT, sizeof(void *), gfp(sk));
 }
 
-bool socksplice_pages_open(const struct sock *sk, struct socksplice_chan *c)
+bool sks_pages_open(const struct sock *sk, struct pair_end *end)
 {
 	struct ring_entry *entry;
 	void **pages;
 
 	sock_owned_by_me(sk);
-	if (must_wait(sk, c))
-		return limited(c, "no_memory");
-	pages = array_alloc(sk, c->ring.size);
+	if (must_wait(sk, end))
+		return report_no_ring(end, "no_memory");
+	pages = array_alloc(sk, end->ring.size);
 	if (!pages)
-		return failed(c, "no_memory");
+		return failed(end, "no_memory");
 	entry = kmem_cache_alloc_lru(entries, &rings, gfp(sk));
 	if (!entry) {
 		kfree(pages);
-		return failed(c, "no_memory");
+		return failed(end, "no_memory");
 	}
-	ring_set_pages(&c->ring, pages, c->ring.size, 0);
-	c->ring_full = 0;
-	c->ring_entry = entry;
+	ring_set_pages(&end->ring, pages, end->ring.size, 0);
+	end->ring_full = 0;
+	end->ring_entry = entry;
 	INIT_LIST_HEAD(&entry->lru);
-	entry->c = c;
-	entry->seen = c->ring_bytes;
+	entry->end = end;
+	entry->seen = end->ring_bytes;
 	local_bh_disable();
 	list_lru_add_obj(&rings, &entry->lru);
 	local_bh_enable();
 	return true;
 }
 
-static bool page_add(const struct sock *sk, struct socksplice_chan *c)
+static bool page_add(const struct sock *sk, struct pair_end *end)
 {
 	void *page;
 
-	if (!socksplice_memory_charge(c->memory.group, c->memory.cap, PAGE_SIZE))
-		return failed(c, "memory_cap");
+	if (!sks_memory_charge(end->memory.group, end->memory.cap, PAGE_SIZE))
+		return failed(end, "memory_cap");
 	page = (void *)__get_free_page(gfp(sk));
 	if (!page) {
-		socksplice_memory_uncharge(c->memory.group, PAGE_SIZE);
-		return failed(c, "no_memory");
+		sks_memory_uncharge(end->memory.group, PAGE_SIZE);
+		return failed(end, "no_memory");
 	}
-	ring_add_page(&c->ring, page);
+	ring_add_page(&end->ring, page);
 	return true;
 }
 
-bool socksplice_pages_fill(const struct sock *sk, struct socksplice_chan *c, u32 n)
+bool sks_pages_fill(const struct sock *sk, struct pair_end *end, u32 n)
 {
 	sock_owned_by_me(sk);
-	ring_restart(&c->ring);
-	if (n <= ring_backed(&c->ring))
+	ring_restart(&end->ring);
+	if (n <= ring_backed(&end->ring))
 		return true;
-	if (must_wait(sk, c))
-		return limited(c, "no_memory");
-	while (n > ring_backed(&c->ring)) {
-		if (!page_add(sk, c))
+	if (must_wait(sk, end))
+		return report_no_ring(end, "no_memory");
+	while (n > ring_backed(&end->ring)) {
+		if (!page_add(sk, end))
 			return false;
 	}
 	return true;
 }
 
-void socksplice_pages_grow(const struct sock *sk, struct socksplice_chan *c)
+void sks_pages_grow(const struct sock *sk, struct pair_end *end)
 {
-	const u32 filled = c->ring.filled, size = 2 * c->ring.size;
+	const u32 filled = end->ring.filled, size = 2 * end->ring.size;
 	void **pages, **old;
 
 	sock_owned_by_me(sk);
-	if (ring_len(&c->ring) || must_wait(sk, c))
+	if (ring_len(&end->ring) || must_wait(sk, end))
 		return;
-	c->ring_full = 0;
-	if (size > c->memory.ring_max)
+	end->ring_full = 0;
+	if (size > end->memory.ring_max)
 		return;
 	pages = array_alloc(sk, size);
 	if (!pages) {
-		c->ring_retry = (jiffies + HZ) | 1;
+		end->ring_retry = (jiffies + HZ) | 1;
 		return;
 	}
 	/* It stays empty: the sender has the lock. */
-	old = ring_take_pages(&c->ring);
+	old = ring_take_pages(&end->ring);
 	memcpy(pages, old, (filled >> PAGE_SHIFT) * sizeof(*pages));
 	kfree(old);
-	ring_set_pages(&c->ring, pages, size, filled);
-	socksplice_stat_inc(SOCKSPLICE_STAT_rings_grown);
+	ring_set_pages(&end->ring, pages, size, filled);
+	sks_stat_inc(SOCKSPLICE_STAT_rings_grown);
 }
 
 /* Pages that are about to be freed, each of which begins with the address of the next. */
@@ -246,7 +246,7 @@ static void chain_pages(struct page_chain *chain, struct ring *r, u32 keep)
 	}
 }
 
-static void chain_free(struct socksplice_chan *c, struct page_chain *chain)
+static void chain_free(struct pair_end *end, struct page_chain *chain)
 {
 	void **page;
 
@@ -255,54 +255,54 @@ static void chain_free(struct socksplice_chan *c, struct page_chain *chain)
 		free_page((unsigned long)page);
 	}
 	if (chain->n)
-		socksplice_memory_uncharge(c->memory.group, chain->n * PAGE_SIZE);
+		sks_memory_uncharge(end->memory.group, chain->n * PAGE_SIZE);
 }
 
-/* The socket of @c, for a moment in which nobody appends to its ring: see
- * socksplice_chan_trylock(). If @c has none any more, which chan_end() did under the socket's
- * lock, nobody ever appends again, and CHAN_TRIMMED keeps two callers apart.
+/* The socket of @end, for a moment in which nobody appends to its ring: see
+ * sks_end_trylock(). If @end has none any more, which end_attachment() did under the socket's
+ * lock, nobody ever appends again, and END_TRIMMED keeps two callers apart.
  */
-static bool lock_ring(struct socksplice_chan *c, struct sock **sk)
+static bool lock_ring(struct pair_end *end, struct sock **sk)
 {
-	*sk = socksplice_chan_trylock(c);
+	*sk = sks_end_trylock(end);
 	if (IS_ERR(*sk))
 		return false;
 	if (*sk)
 		return true;
-	if (test_and_set_bit_lock(CHAN_TRIMMED, &c->flags))
+	if (test_and_set_bit_lock(END_TRIMMED, &end->flags))
 		return false;
-	smp_rmb();	/* after the sender's last append: pairs with the barrier in chan_end() */
+	smp_rmb();	/* after the last append: pairs with the barrier in end_attachment() */
 	return true;
 }
 
-static void unlock_ring(struct socksplice_chan *c, struct sock *sk)
+static void unlock_ring(struct pair_end *end, struct sock *sk)
 {
 	if (sk)
-		socksplice_chan_unlock(sk);
+		sks_end_unlock(sk);
 	else
-		clear_bit_unlock(CHAN_TRIMMED, &c->flags);
+		clear_bit_unlock(END_TRIMMED, &end->flags);
 }
 
-unsigned int socksplice_pages_release(struct socksplice_chan *c, u32 spare)
+unsigned int sks_pages_release(struct pair_end *end, u32 spare)
 {
 	struct page_chain chain = {};
 	struct ring_entry *entry = NULL;
 	void **pages = NULL;
 	struct sock *sk;
 
-	if (!lock_ring(c, &sk))
+	if (!lock_ring(end, &sk))
 		return 0;
-	if (c->ring.pages) {
-		chain_pages(&chain, &c->ring, ring_keep(&c->ring, spare));
+	if (end->ring.pages) {
+		chain_pages(&chain, &end->ring, ring_keep(&end->ring, spare));
 		if (!spare)
-			pages = ring_take_array(&c->ring);
+			pages = ring_take_array(&end->ring);
 	}
 	if (pages) {
-		WRITE_ONCE(c->ring.size, c->memory.ring_size);
-		swap(entry, c->ring_entry);
+		WRITE_ONCE(end->ring.size, end->memory.ring_size);
+		swap(entry, end->ring_entry);
 	}
-	unlock_ring(c, sk);
-	chain_free(c, &chain);
+	unlock_ring(end, sk);
+	chain_free(end, &chain);
 	if (pages) {
 		kfree(pages);
 		entry_free(entry);
@@ -310,20 +310,20 @@ unsigned int socksplice_pages_release(struct socksplice_chan *c, u32 spare)
 	return chain.n;
 }
 
-void socksplice_pages_free(struct socksplice_chan *c)
+void sks_pages_free(struct pair_end *end)
 {
 	struct page_chain chain = {};
 
-	if (!c->ring.pages)
+	if (!end->ring.pages)
 		return;
-	chain_pages(&chain, &c->ring, 0);
-	chain_free(c, &chain);
-	kfree(c->ring.pages);
-	entry_free(c->ring_entry);
+	chain_pages(&chain, &end->ring, 0);
+	chain_free(end, &chain);
+	kfree(end->ring.pages);
+	entry_free(end->ring_entry);
 }
 
 struct scan {
-	struct socksplice_chan *chan[SCAN_RINGS];	/* held */
+	struct pair_end *chan[SCAN_RINGS];	/* held */
 	unsigned int n;
 };
 
@@ -334,13 +334,13 @@ struct scan {
 static enum lru_status scan_entry(struct list_head *item, COMPAT_LRU_WALK_PARAMS, void *arg)
 {
 	struct ring_entry *entry = container_of(item, struct ring_entry, lru);
-	const u64 bytes = READ_ONCE(entry->c->ring_bytes);
+	const u64 bytes = READ_ONCE(entry->end->ring_bytes);
 	struct scan *scan = arg;
 
 	if (bytes != entry->seen)
 		entry->seen = bytes;
-	else if (scan->n < SCAN_RINGS && refcount_inc_not_zero(&entry->c->ref))
-		scan->chan[scan->n++] = entry->c;
+	else if (scan->n < SCAN_RINGS && refcount_inc_not_zero(&entry->end->ref))
+		scan->chan[scan->n++] = entry->end;
 	return LRU_ROTATE;
 }
 
@@ -364,15 +364,15 @@ static unsigned long scan_rings(struct shrinker *s, struct shrink_control *sc)
 	list_lru_walk_one(&rings, sc->nid, sc->memcg, scan_entry, &scan, &todo);
 	local_bh_enable();
 	for (i = 0; i < scan.n; i++) {
-		freed += socksplice_pages_release(scan.chan[i], 0);
-		socksplice_chan_put(scan.chan[i], NULL);
+		freed += sks_pages_release(scan.chan[i], 0);
+		sks_end_put(scan.chan[i], NULL);
 	}
 	mm_account_reclaimed_pages(freed);
-	socksplice_stat_add(SOCKSPLICE_STAT_pages_reclaimed, freed);
+	sks_stat_add(SOCKSPLICE_STAT_pages_reclaimed, freed);
 	return freed;
 }
 
-int socksplice_pages_init(void)
+int sks_pages_init(void)
 {
 	static struct lock_class_key lru_key;
 
@@ -399,10 +399,10 @@ free_cache:
 	return -ENOMEM;
 }
 
-void socksplice_pages_exit(void)
+void sks_pages_exit(void)
 {
-	shrinker_free(shrinker);	/* waits for running scans, which hold chans */
-	WARN_ON_ONCE(socksplice_memory_held());
+	shrinker_free(shrinker);	/* waits for running scans, which hold ends */
+	WARN_ON_ONCE(sks_memory_held());
 	list_lru_destroy(&rings);
 	kmem_cache_destroy(entries);
 }

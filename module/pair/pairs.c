@@ -6,23 +6,23 @@
 #include "pair/end.h"
 #include "pair/pairs.h"
 
-/* All pairs, by their order, each by the chan of the end that is shown first. A tree,
+/* All pairs, by their order, each by the end of the end that is shown first. A tree,
  * so that a walk that gave up the lock finds where it was, whatever has ended since.
  */
 static struct rb_root pairs = RB_ROOT;
 static u64 pairs_order;
 static unsigned int pairs_live;
-static DEFINE_SPINLOCK(pairs_lock);	/* the tree, the two above, CHAN_ENDED */
+static DEFINE_SPINLOCK(pairs_lock);	/* the tree, the two above, END_ENDED */
 
 #define PAIRS_WALK	64	/* pairs that are looked at under the lock at one time */
 
-unsigned int socksplice_pairs_live(void)
+unsigned int sks_pairs_live(void)
 {
 	return READ_ONCE(pairs_live);
 }
 
 /* The newest pair has the highest order. */
-static void pairs_insert(struct socksplice_chan *c)
+static void pairs_insert(struct pair_end *end)
 {
 	struct rb_node **p = &pairs.rb_node, *parent = NULL;
 
@@ -31,35 +31,35 @@ static void pairs_insert(struct socksplice_chan *c)
 		parent = *p;
 		p = &parent->rb_right;
 	}
-	rb_link_node(&c->in_pairs, parent, p);
-	rb_insert_color(&c->in_pairs, &pairs);
+	rb_link_node(&end->in_pairs, parent, p);
+	rb_insert_color(&end->in_pairs, &pairs);
 }
 
-static struct socksplice_chan *pairs_entry(struct rb_node *n)
+static struct pair_end *pairs_entry(struct rb_node *n)
 {
-	return rb_entry_safe(n, struct socksplice_chan, in_pairs);
+	return rb_entry_safe(n, struct pair_end, in_pairs);
 }
 
 /* The first whose order is above @order. */
-static struct socksplice_chan *pairs_above(u64 order)
+static struct pair_end *pairs_above(u64 order)
 {
-	struct socksplice_chan *c = pairs_entry(pairs.rb_node), *found = NULL;
+	struct pair_end *end = pairs_entry(pairs.rb_node), *found = NULL;
 
 	lockdep_assert_held(&pairs_lock);
-	while (c) {
-		if (c->order > order) {
-			found = c;
-			c = pairs_entry(c->in_pairs.rb_left);
+	while (end) {
+		if (end->order > order) {
+			found = end;
+			end = pairs_entry(end->in_pairs.rb_left);
 		} else {
-			c = pairs_entry(c->in_pairs.rb_right);
+			end = pairs_entry(end->in_pairs.rb_right);
 		}
 	}
 	return found;
 }
 
-void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
+void sks_end_link(struct pair_end *a, struct pair_end *b)
 {
-	struct socksplice_chan *first = test_bit(CHAN_ACTIVE, &a->flags) ? a : b;
+	struct pair_end *first = test_bit(END_ACTIVE, &a->flags) ? a : b;
 
 	refcount_inc(&a->ref);
 	refcount_inc(&b->ref);
@@ -74,7 +74,7 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 	} while (!(u32)a->order);	/* no pair has the number 0 */
 	b->order = a->order;
 	a->id = b->id = (u32)a->order;
-	/* Pairs with socksplice_chan_peer(). */
+	/* Pairs with sks_end_peer(). */
 	smp_store_release(&a->peer, b);
 	smp_store_release(&b->peer, a);
 	pairs_insert(first);
@@ -82,46 +82,46 @@ void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b)
 	spin_unlock_bh(&pairs_lock);
 }
 
-bool socksplice_pairs_leave(struct socksplice_chan *c, struct socksplice_chan *peer)
+bool sks_pairs_leave(struct pair_end *end, struct pair_end *peer)
 {
 	bool last;
 
 	spin_lock_bh(&pairs_lock);
-	set_bit(CHAN_ENDED, &c->flags);
-	last = test_bit(CHAN_ENDED, &peer->flags);
+	set_bit(END_ENDED, &end->flags);
+	last = test_bit(END_ENDED, &peer->flags);
 	if (last) {
-		rb_erase(RB_EMPTY_NODE(&c->in_pairs) ? &peer->in_pairs : &c->in_pairs, &pairs);
+		rb_erase(RB_EMPTY_NODE(&end->in_pairs) ? &peer->in_pairs : &end->in_pairs, &pairs);
 		WRITE_ONCE(pairs_live, pairs_live - 1);
 	}
 	spin_unlock_bh(&pairs_lock);
 	return last;
 }
 
-int socksplice_pairs_walk(u64 *last, int (*fn)(struct socksplice_chan *active,
-					       struct socksplice_chan *passive,
-					       void *arg), void *arg)
+int sks_pairs_walk(u64 *last, int (*fn)(struct pair_end *active,
+					struct pair_end *passive,
+					void *arg), void *arg)
 {
-	struct socksplice_chan *c;
+	struct pair_end *end;
 	int err = 0, n;
 
 	do {
 		spin_lock_bh(&pairs_lock);
-		c = pairs_above(*last);
-		for (n = 0; c && n < PAIRS_WALK; n++) {
-			err = fn(c, socksplice_chan_peer(c), arg);
+		end = pairs_above(*last);
+		for (n = 0; end && n < PAIRS_WALK; n++) {
+			err = fn(end, sks_end_peer(end), arg);
 			if (err)
 				break;
-			*last = c->order;
-			c = pairs_entry(rb_next(&c->in_pairs));
+			*last = end->order;
+			end = pairs_entry(rb_next(&end->in_pairs));
 		}
 		spin_unlock_bh(&pairs_lock);
 		cond_resched();
-	} while (c && !err);
+	} while (end && !err);
 	return err;
 }
 
-/* Under pairs_lock, so the pair's chans are alive: keep them so. */
-static int batch_add(struct socksplice_chan *a, struct socksplice_chan *b, void *arg)
+/* Under pairs_lock, so the pair's ends are alive: keep them so. */
+static int batch_add(struct pair_end *a, struct pair_end *b, void *arg)
 {
 	struct pairs_batch *batch = arg;
 
@@ -137,11 +137,11 @@ static int batch_add(struct socksplice_chan *a, struct socksplice_chan *b, void 
 	return 0;
 }
 
-void socksplice_pairs_each(struct pairs_batch *batch,
-			   bool (*want)(struct socksplice_chan *active,
-					struct socksplice_chan *passive),
-			   void (*fn)(struct socksplice_chan *active,
-				      struct socksplice_chan *passive))
+void sks_pairs_each(struct pairs_batch *batch,
+		    bool (*want)(struct pair_end *active,
+				 struct pair_end *passive),
+		    void (*fn)(struct pair_end *active,
+			       struct pair_end *passive))
 {
 	unsigned int i;
 	u64 last = 0;
@@ -150,10 +150,10 @@ void socksplice_pairs_each(struct pairs_batch *batch,
 	batch->want = want;
 	do {
 		batch->n = 0;
-		more = socksplice_pairs_walk(&last, batch_add, batch);
+		more = sks_pairs_walk(&last, batch_add, batch);
 		for (i = 0; i < batch->n; i++) {
 			fn(batch->chan[i][0], batch->chan[i][1]);
-			socksplice_chan_put(batch->chan[i][0], batch->chan[i][1]);
+			sks_end_put(batch->chan[i][0], batch->chan[i][1]);
 			cond_resched();	/* users decide how long a fn takes */
 		}
 	} while (more);

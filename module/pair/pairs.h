@@ -7,11 +7,11 @@
 
 #include "pair/end.h"
 
-/* Joins two chans for good. The bucket lock is held. */
-void socksplice_chan_link(struct socksplice_chan *a, struct socksplice_chan *b);
+/* Joins two ends for good. The bucket lock is held. */
+void sks_end_link(struct pair_end *a, struct pair_end *b);
 
-/* @c, which has a @peer, ends. True if both have: the pair is gone then. Any context. */
-bool socksplice_pairs_leave(struct socksplice_chan *c, struct socksplice_chan *peer);
+/* @end, which has a @peer, ends. True if both have: the pair is gone then. Any context. */
+bool sks_pairs_leave(struct pair_end *end, struct pair_end *peer);
 
 /* Calls @fn for each live pair whose order is above *@last, in that order, and sets
  * *@last; stops when @fn returns non-zero and returns that. @fn is called under
@@ -19,26 +19,26 @@ bool socksplice_pairs_leave(struct socksplice_chan *c, struct socksplice_chan *p
  * long: a pair that is there all the time is seen once, one that is made or ends
  * meanwhile may be or not. May sleep.
  */
-int socksplice_pairs_walk(u64 *last, int (*fn)(struct socksplice_chan *active,
-					       struct socksplice_chan *passive,
-					       void *arg), void *arg);
+int sks_pairs_walk(u64 *last, int (*fn)(struct pair_end *active,
+					struct pair_end *passive,
+					void *arg), void *arg);
 
 #define PAIRS_BATCH	256	/* pairs that are held at one time */
 
 struct pairs_batch {
 	unsigned int n;
-	struct socksplice_chan *chan[PAIRS_BATCH][2];
-	bool (*want)(struct socksplice_chan *active, struct socksplice_chan *passive);
+	struct pair_end *chan[PAIRS_BATCH][2];
+	bool (*want)(struct pair_end *active, struct pair_end *passive);
 };
 
 /* Calls @fn for each live pair that @want wants; @want under pairs_lock, @fn with
  * none, and the pair held. @batch is the caller's own. May sleep.
  */
-void socksplice_pairs_each(struct pairs_batch *batch,
-			   bool (*want)(struct socksplice_chan *active,
-					struct socksplice_chan *passive),
-			   void (*fn)(struct socksplice_chan *active,
-				      struct socksplice_chan *passive));
-unsigned int socksplice_pairs_live(void);
+void sks_pairs_each(struct pairs_batch *batch,
+		    bool (*want)(struct pair_end *active,
+				 struct pair_end *passive),
+		    void (*fn)(struct pair_end *active,
+			       struct pair_end *passive));
+unsigned int sks_pairs_live(void);
 
 #endif /* SOCKSPLICE_PAIRS_H */

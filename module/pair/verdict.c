@@ -10,7 +10,7 @@
 /* Written by init, before anything can be paired; constant afterwards. */
 static const struct verdict_sink *sinks[2];
 
-void socksplice_verdict_register(const struct verdict_sink *sink)
+void sks_verdict_register(const struct verdict_sink *sink)
 {
 	unsigned int i;
 
@@ -23,7 +23,7 @@ void socksplice_verdict_register(const struct verdict_sink *sink)
 	WARN_ON_ONCE(1);
 }
 
-static enum socksplice_event event_of(enum socksplice_stat what)
+static enum socksplice_event event_of(enum sks_stat what)
 {
 	switch (what) {
 	case SOCKSPLICE_STAT_pairs_made:
@@ -42,15 +42,15 @@ static enum socksplice_event event_of(enum socksplice_stat what)
 	}
 }
 
-void socksplice_event_declined(enum socksplice_stat why, const struct sock *sk)
+void sks_verdict_declined(enum sks_stat why, const struct sock *sk)
 {
-	const char *reason = socksplice_stat_name(why) + strlen("declined_");
+	const char *reason = sks_stat_name(why) + strlen("declined_");
 	unsigned int i;
 	struct ident id;
 
-	socksplice_stat_inc(why);
+	sks_stat_inc(why);
 	if (trace_verdict_enabled()) {
-		socksplice_ident_addresses(sk, &id);
+		sks_ident_addresses(sk, &id);
 		trace_verdict(SOCKSPLICE_EVENT_DECLINED, reason, &id,
 			      sock_net(sk)->ns.inum, 0, 0, 0);
 	}
@@ -60,30 +60,30 @@ void socksplice_event_declined(enum socksplice_stat why, const struct sock *sk)
 	}
 }
 
-static void chan_trace(enum socksplice_event event, const char *reason,
-		       const struct socksplice_chan *c)
+static void trace_end(enum socksplice_event event, const char *reason,
+		      const struct pair_end *end)
 {
-	const struct socksplice_chan *peer = socksplice_chan_peer(c);
-	u64 ring = READ_ONCE(c->ring_bytes), tcp = READ_ONCE(c->tcp_bytes);
+	const struct pair_end *peer = sks_end_peer(end);
+	u64 ring = READ_ONCE(end->ring_bytes), tcp = READ_ONCE(end->tcp_bytes);
 
 	if (peer) {
 		ring += READ_ONCE(peer->ring_bytes);
 		tcp += READ_ONCE(peer->tcp_bytes);
 	}
-	trace_verdict(event, reason, &c->ident, c->netns_inum, peer ? c->id : 0, ring, tcp);
+	trace_verdict(event, reason, &end->ident, end->netns_inum, peer ? end->id : 0, ring, tcp);
 }
 
-void socksplice_event_chan(enum socksplice_stat what, const char *reason,
-			   const struct socksplice_chan *c)
+void sks_verdict_end(enum sks_stat what, const char *reason,
+		     const struct pair_end *end)
 {
 	const enum socksplice_event event = event_of(what);
 	unsigned int i;
 
-	socksplice_stat_inc(what);
+	sks_stat_inc(what);
 	if (trace_verdict_enabled())
-		chan_trace(event, reason, c);
+		trace_end(event, reason, end);
 	for (i = 0; i < ARRAY_SIZE(sinks); i++) {
 		if (sinks[i])
-			sinks[i]->event(event, reason, c);
+			sinks[i]->event(event, reason, end);
 	}
 }

@@ -7,13 +7,13 @@
 #include "pair/wake.h"
 
 /* SIGIO and poll report nothing below the mark (tcp_data_ready()). */
-static bool is_below_mark(const struct sock *psk, const struct socksplice_chan *peer)
+static bool is_below_mark(const struct sock *psk, const struct pair_end *peer)
 {
 	if (likely(READ_ONCE(psk->sk_rcvlowat) <= 1))
 		return false;
 	/* The bytes before the mark. A task that lowers the mark looks at the bytes then. */
 	smp_mb();
-	return socksplice_look_available(psk, peer) < READ_ONCE(psk->sk_rcvlowat);
+	return sks_look_available(psk, peer) < READ_ONCE(psk->sk_rcvlowat);
 }
 
 static void wake_for_message(struct sock *sk, bool sync)
@@ -28,14 +28,14 @@ static void wake_for_message(struct sock *sk, bool sync)
 		wake_up_interruptible_poll(&wq->wait, EPOLLMSG);
 }
 
-void socksplice_wake_sleepers(struct sock *sk)
+void sks_wake_sleepers(struct sock *sk)
 {
 	rcu_read_lock();
 	wake_for_message(sk, true);
 	rcu_read_unlock();
 }
 
-void socksplice_wake_writer(struct socksplice_chan *peer)
+void sks_wake_writer(struct pair_end *peer)
 {
 	struct sock *psk;
 
@@ -47,31 +47,31 @@ void socksplice_wake_writer(struct socksplice_chan *peer)
 	rcu_read_unlock();
 }
 
-void socksplice_wake(struct sock *psk, struct socksplice_chan *peer)
+void sks_wake(struct sock *psk, struct pair_end *peer)
 {
 	/* A reader that sleeps in recv(2) may have taken some bytes already. */
 	if (is_below_mark(psk, peer))
-		socksplice_wake_sleepers(psk);
+		sks_wake_sleepers(psk);
 	else
 		peer->data_ready(psk);
 }
 
-void socksplice_wake_reader(struct socksplice_chan *peer)
+void sks_wake_reader(struct pair_end *peer)
 {
 	struct sock *psk;
 
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
 	if (psk && !guest_takes_data(peer))
-		socksplice_wake(psk, peer);
+		sks_wake(psk, peer);
 	rcu_read_unlock();
 }
 
-void socksplice_close_ring(struct sock *sk, struct socksplice_chan *c)
+void sks_close_ring(struct sock *sk, struct pair_end *end)
 {
 	smp_mb__before_atomic();	/* after the last append */
-	set_bit(CHAN_TX_CLOSED, &c->flags);
+	set_bit(END_TX_CLOSED, &end->flags);
 	/* Not for readers: a receive of no bytes ends with any wake-up. */
-	if (c->sleepers)
-		socksplice_wake_sleepers(sk);
+	if (end->sleepers)
+		sks_wake_sleepers(sk);
 }

@@ -9,30 +9,30 @@
 
 #include "pair/end.h"
 
-/* Wakes the tasks that wait for bytes at @psk, whose chan is @peer, as TCP does when data
+/* Wakes the tasks that wait for bytes at @psk, whose end is @peer, as TCP does when data
  * arrive. Under RCU.
  */
-void socksplice_wake(struct sock *psk, struct socksplice_chan *peer);
+void sks_wake(struct sock *psk, struct pair_end *peer);
 
 /* The same for the socket of @peer, or queues the mover if that socket is the source of a
  * splice. Any context.
  */
-void socksplice_wake_reader(struct socksplice_chan *peer);
+void sks_wake_reader(struct pair_end *peer);
 
 /* Wakes the tasks that sleep in a call at @sk; each looks for itself. No SIGIO and no poll:
  * those do not ask for EPOLLMSG, and would take another kind of wake-up for an edge. Any
  * context.
  */
-void socksplice_wake_sleepers(struct sock *sk);
+void sks_wake_sleepers(struct sock *sk);
 
 /* Tells the writer at @peer that its ring has space. Not poll, which waits for what TCP
  * reports, and TCP does not know of the ring. Any context.
  */
-void socksplice_wake_writer(struct socksplice_chan *peer);
+void sks_wake_writer(struct pair_end *peer);
 
-/* Closes the ring of @c for good, and wakes the writers that wait for space. The caller owns
+/* Closes the ring of @end for good, and wakes the writers that wait for space. The caller owns
  * its socket, @sk.
  */
-void socksplice_close_ring(struct sock *sk, struct socksplice_chan *c);
+void sks_close_ring(struct sock *sk, struct pair_end *end);
 
 #endif /* SOCKSPLICE_WAKE_H */

@@ -95,22 +95,22 @@ struct psock_read {
 	size_t copy;			/* bytes by copy, whole call */
 };
 
-bool socksplice_psock_is_native(void)
+bool sks_psock_is_native(void)
 {
 	return COMPAT_NATIVE_PSOCK_SPLICE;
 }
 
-int socksplice_psock_status(void)
+int sks_psock_status(void)
 {
-	return COMPAT_NATIVE_PSOCK_SPLICE ? 0 : socksplice_hook_splice_status();
+	return COMPAT_NATIVE_PSOCK_SPLICE ? 0 : sks_hook_splice_status();
 }
 
-bool socksplice_psock_enabled(void)
+bool sks_psock_enabled(void)
 {
 	return READ_ONCE(psock_on);
 }
 
-void socksplice_psock_enable(bool on)
+void sks_psock_enable(bool on)
 {
 	if (COMPAT_NATIVE_PSOCK_SPLICE) {
 		pr_info_once("this kernel serves splice(2) on sockmap sockets itself\n");
@@ -132,7 +132,7 @@ static int psock_param_set(const char *val, const struct kernel_param *kp)
 	int err = kstrtobool(val, &on);
 
 	if (!err)
-		socksplice_psock_enable(on);
+		sks_psock_enable(on);
 	return err;
 }
 
@@ -617,7 +617,7 @@ static ssize_t psock_splice_read(struct socket *sock, loff_t *ppos,
 	if (READ_ONCE(psock_on))
 		rd.psock = sk_psock_get(sk);
 	if (!rd.psock)
-		return socksplice_hook_pass(sock, ppos, pipe, len, flags);
+		return sks_hook_pass(sock, ppos, pipe, len, flags);
 
 	sock_rps_record_flow(sk);
 	lock_sock(sk);
@@ -626,12 +626,12 @@ static ssize_t psock_splice_read(struct socket *sock, loff_t *ppos,
 	release_sock(sk);
 	sk_psock_put(sk, rd.psock);
 
-	socksplice_stat_inc(SOCKSPLICE_STAT_psock_splice_calls);
-	socksplice_stat_add(SOCKSPLICE_STAT_psock_splice_ref_bytes, rd.ref);
-	socksplice_stat_add(SOCKSPLICE_STAT_psock_splice_copy_bytes, rd.copy);
+	sks_stat_inc(SOCKSPLICE_STAT_psock_splice_calls);
+	sks_stat_add(SOCKSPLICE_STAT_psock_splice_ref_bytes, rd.ref);
+	sks_stat_add(SOCKSPLICE_STAT_psock_splice_copy_bytes, rd.copy);
 	trace_psock_splice(sk, rd.ref, rd.copy, ret);
 	if (unlikely(rd.off && !ret))
-		return socksplice_hook_pass(sock, ppos, pipe, len, flags);
+		return sks_hook_pass(sock, ppos, pipe, len, flags);
 	return ret;
 }
 
@@ -640,7 +640,7 @@ static const struct hook_client client = {
 	.splice_read	= psock_splice_read,
 };
 
-void socksplice_psock_init(void)
+void sks_psock_init(void)
 {
-	socksplice_hook_register(&client);
+	sks_hook_register(&client);
 }

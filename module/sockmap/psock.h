@@ -9,19 +9,19 @@
 #include <linux/types.h>
 
 /* Whether the kernel serves splice(2) on sockmap sockets itself: nothing of ours does then. */
-bool socksplice_psock_is_native(void);
+bool sks_psock_is_native(void);
 
 /* Why splice(2) on sockmap sockets cannot be served: without the hook, its error. */
-int socksplice_psock_status(void);
+int sks_psock_status(void);
 
 /* Whether splice(2) on sockmap sockets is served. Off leaves everything to the
  * kernel; calls that are asleep go on in the kernel's own function. Turning it
  * on changes nothing on a kernel that serves it natively.
  */
-bool socksplice_psock_enabled(void);
-void socksplice_psock_enable(bool on);	/* may sleep */
+bool sks_psock_enabled(void);
+void sks_psock_enable(bool on);	/* may sleep */
 
 /* Registers with the hook on splice(2), which comes up after this. */
-void socksplice_psock_init(void);
+void sks_psock_init(void);
 
 #endif /* SOCKSPLICE_PSOCK_H */

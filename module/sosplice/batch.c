@@ -8,7 +8,7 @@
 #include "sosplice/paired_io.h"
 #include "sosplice/splice.h"
 
-void socksplice_batch_free(struct batch *b)
+void sks_batch_free(struct batch *b)
 {
 	unsigned int i;
 
@@ -36,7 +36,7 @@ static void batch_add(struct batch *b, struct page *page, u32 off, u32 len)
 /* Room for at least one byte. Small copies share a page, and so may stay in the sink
  * without one each.
  */
-static bool frag_refill(struct sosplice *s)
+static bool frag_refill(struct splice *s)
 {
 	struct page_frag *f = &s->frag;
 	struct mem_cgroup *old;
@@ -57,7 +57,7 @@ static bool frag_refill(struct sosplice *s)
 }
 
 /* What is not in pages that may be shared. Returns how much of @len was taken. */
-static u32 batch_copy(struct sosplice *s, struct batch *b, const struct sk_buff *skb,
+static u32 batch_copy(struct splice *s, struct batch *b, const struct sk_buff *skb,
 		      u32 off, u32 len)
 {
 	struct page_frag *f = &s->frag;
@@ -71,13 +71,13 @@ static u32 batch_copy(struct sosplice *s, struct batch *b, const struct sk_buff 
 		batch_add(b, f->page, f->offset, part);
 		f->offset += part;
 		done += part;
-		socksplice_stat_add(SOCKSPLICE_STAT_so_splice_copied_bytes, part);
+		sks_stat_add(SOCKSPLICE_STAT_so_splice_copied_bytes, part);
 	}
 	return done;
 }
 
 /* Adds up to @len bytes of @skb from @off on. Returns how many. */
-static u32 batch_add_skb(struct sosplice *s, struct batch *b, const struct sk_buff *skb,
+static u32 batch_add_skb(struct splice *s, struct batch *b, const struct sk_buff *skb,
 			 u32 off, u32 len)
 {
 	const struct sk_buff *frag_skb;
@@ -154,15 +154,15 @@ static u32 limit_urgent(struct sock *sk, struct batch *b, u32 len)
 }
 
 /* Whether the source's ring is what stands next, else caps *@limit to what is before it. */
-static bool batch_fill_from_ring(struct sosplice *s, struct batch *b, u32 *limit)
+static bool batch_fill_from_ring(struct splice *s, struct batch *b, u32 *limit)
 {
-	b->ring = socksplice_leg_cap(s->src, limit);
+	b->ring = sks_paired_io_cap(s->src, limit);
 	if (b->ring)
-		b->n = socksplice_leg_fill(s->src, b->bv, BATCH_PAGES, *limit, &b->len);
+		b->n = sks_paired_io_fill(s->src, b->bv, BATCH_PAGES, *limit, &b->len);
 	return b->ring;
 }
 
-void socksplice_batch_fill(struct sosplice *s, struct batch *b, u32 limit)
+void sks_batch_fill(struct splice *s, struct batch *b, u32 limit)
 {
 	struct sock *sk = s->src;
 	struct sk_buff *skb;

@@ -6,7 +6,7 @@
 #include <linux/bvec.h>
 #include <linux/types.h>
 
-struct sosplice;
+struct splice;
 
 #define BATCH_PAGES	64		/* the mover's budget, in pages */
 
@@ -20,7 +20,7 @@ struct batch {
 };
 
 /* Notes what stands next for the reader of the source, which is locked: at most @limit bytes. */
-void socksplice_batch_fill(struct sosplice *s, struct batch *b, u32 limit);
-void socksplice_batch_free(struct batch *b);
+void sks_batch_fill(struct splice *s, struct batch *b, u32 limit);
+void sks_batch_free(struct batch *b);
 
 #endif /* SOCKSPLICE_BATCH_H */

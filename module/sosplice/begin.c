@@ -27,19 +27,19 @@
 
 #define START_WAIT	HZ	/* jiffies */
 
-bool socksplice_sosplice_enabled;
+bool sks_splice_enabled;
 
 static int unsplice(struct sock *sk)
 {
-	struct soend *end;
-	struct sosplice *s;
+	struct splice_endpoint *end;
+	struct splice *s;
 	int err = 0;
 
 	lock_sock(sk);
-	end = socksplice_soend_get(sk);
+	end = sks_endpoint_get(sk);
 	s = end ? end->out : NULL;
 	if (s)
-		socksplice_sosplice_end(s, 0);
+		sks_splice_end(s, 0);
 	else
 		err = sk->sk_state == TCP_LISTEN ? -EOPNOTSUPP : -ENOTCONN;
 	release_sock(sk);
@@ -48,98 +48,98 @@ static int unsplice(struct sock *sk)
 
 static bool may_splice(void)
 {
-	if (READ_ONCE(socksplice_unprivileged_splice) &&
+	if (READ_ONCE(sks_unprivileged_splice) &&
 	    current_user_ns() == &init_user_ns)
 		return true;
 	return capable(CAP_NET_ADMIN);
 }
 
-bool socksplice_sosplice_is_tcp(const struct sock *sk)
+bool sks_splice_is_tcp(const struct sock *sk)
 {
 	return (sk->sk_family == AF_INET || sk->sk_family == AF_INET6) &&
 	       sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP;
 }
 
 /* Under the source's lock. */
-static int take_source(struct sosplice *s, struct soend **spare)
+static int take_source(struct splice *s, struct splice_endpoint **spare)
 {
 	struct sock *sk = s->src;
-	struct soend *end;
+	struct splice_endpoint *end;
 	int err;
 
-	err = socksplice_soend_claim(sk, spare);
+	err = sks_endpoint_claim(sk, spare);
 	if (err)
 		return err;
-	end = socksplice_soend_get(sk);
+	end = sks_endpoint_get(sk);
 	if (end->out)
 		return -EBUSY;
 	refcount_inc(&s->ref);
-	smp_store_release(&end->out, s);	/* whole, for socksplice_leg_wake() */
-	socksplice_sosplices_add(s);
-	socksplice_stat_inc(SOCKSPLICE_STAT_so_splices_made);
-	socksplice_soend_update(sk, end);
+	smp_store_release(&end->out, s);	/* whole, for sks_paired_io_wake() */
+	sks_splices_add(s);
+	sks_stat_inc(SOCKSPLICE_STAT_so_splices_made);
+	sks_endpoint_update(sk, end);
 	return 0;
 }
 
 /* Under the sink's lock. */
-static int take_sink(struct sosplice *s, struct soend **spare)
+static int take_sink(struct splice *s, struct splice_endpoint **spare)
 {
 	struct sock *sk = s->dst;
-	struct soend *end;
+	struct splice_endpoint *end;
 	int err;
 
-	err = socksplice_soend_claim(sk, spare);
+	err = sks_endpoint_claim(sk, spare);
 	if (err)
 		return err;
-	end = socksplice_soend_get(sk);
+	end = sks_endpoint_get(sk);
 	if (end->in) {
-		if (!test_bit(SOSPLICE_ENDED, &end->in->flags))
+		if (!test_bit(SPLICE_ENDED, &end->in->flags))
 			return -EBUSY;
-		clear_bit(SOSPLICE_SINK_KNOWS, &end->in->flags);
-		socksplice_sosplice_put(end->in);
+		clear_bit(SPLICE_SINK_KNOWS, &end->in->flags);
+		sks_splice_put(end->in);
 	}
 	refcount_inc(&s->ref);
 	WRITE_ONCE(end->in, s);
-	set_bit(SOSPLICE_SINK_KNOWS, &s->flags);
-	socksplice_soend_update(sk, end);
+	set_bit(SPLICE_SINK_KNOWS, &s->flags);
+	sks_endpoint_update(sk, end);
 	return 0;
 }
 
 /* Sees to it that a source does not notice when its sink is refused. */
 static int check_sink(struct sock *sk)
 {
-	struct soend *end;
+	struct splice_endpoint *end;
 	int err = 0;
 
 	lock_sock(sk);
-	end = socksplice_soend_get(sk);
+	end = sks_endpoint_get(sk);
 	if (sk->sk_state == TCP_LISTEN)
 		err = -EOPNOTSUPP;
 	else if (sk->sk_state == TCP_CLOSE)
 		err = -ENOTCONN;
-	else if (end && end->in && !test_bit(SOSPLICE_ENDED, &end->in->flags))
+	else if (end && end->in && !test_bit(SPLICE_ENDED, &end->in->flags))
 		err = -EBUSY;
 	release_sock(sk);
 	return err;
 }
 
 /* Whether it was in time to end a splice that has moved nothing. */
-static bool undo(struct sosplice *s, const bool fresh[2])
+static bool undo(struct splice *s, const bool fresh[2])
 {
 	struct sock *src = s->src;
-	struct soend *end;
+	struct splice_endpoint *end;
 	bool undone;
 
 	lock_sock(src);
-	end = socksplice_soend_get(src);
+	end = sks_endpoint_get(src);
 	undone = end && end->out == s && !s->moved;
 	if (undone) {
 		/* The mover detaches the sink's: its lock may be somebody's for ever. */
 		if (fresh[1] || (fresh[0] && s->dst == src))
-			set_bit(SOSPLICE_UNDONE, &s->flags);
-		socksplice_sosplice_end(s, 0);
+			set_bit(SPLICE_UNDONE, &s->flags);
+		sks_splice_end(s, 0);
 		if (fresh[0] && !end->in)
-			socksplice_soend_detach(src);
+			sks_endpoint_detach(src);
 	}
 	release_sock(src);
 	return undone;
@@ -148,25 +148,25 @@ static bool undo(struct sosplice *s, const bool fresh[2])
 /* Has those leave who read by TCP's own function, and lets the mover move. It sees to those
  * that take longer, before it moves anything.
  */
-static int let_run(struct sosplice *s)
+static int let_run(struct splice *s)
 {
 	const unsigned long until = jiffies + START_WAIT;
 	struct sock *sk = s->src;
-	struct soend *end;
+	struct splice_endpoint *end;
 	bool go;
 
 	for (;;) {
 		lock_sock(sk);
-		go = !socksplice_sleeper_expel(sk) || time_after(jiffies, until);
+		go = !sks_evict_expel(sk) || time_after(jiffies, until);
 		if (go) {
-			end = socksplice_soend_get(sk);
+			end = sks_endpoint_get(sk);
 			if (end && end->out == s)
 				WRITE_ONCE(end->moved, 0);
 			s->queued = tcp_sk(sk)->rcv_nxt - tcp_sk(sk)->copied_seq +
-				    socksplice_leg_unread(sk);
+				    sks_paired_io_unread(sk);
 			s->last = jiffies;	/* the idle time begins */
-			set_bit(SOSPLICE_RUNNING, &s->flags);
-			/* Before the mover looks at the ring: see socksplice_leg_wake(). */
+			set_bit(SPLICE_RUNNING, &s->flags);
+			/* Before the mover looks at the ring: see sks_paired_io_wake(). */
 			smp_mb__after_atomic();
 		}
 		release_sock(sk);
@@ -181,7 +181,7 @@ static int let_run(struct sosplice *s)
 /* Until the mover has moved what was queued when the splice began. A task may own the
  * sink's lock for ever; a reader that was there before gets no more than its time.
  */
-static int wait_settled(struct sosplice *s)
+static int wait_settled(struct splice *s)
 {
 	long ret;
 
@@ -192,12 +192,12 @@ static int wait_settled(struct sosplice *s)
 }
 
 /* 0 once the splice has begun, whether or not it has ended by then. */
-static int start(struct sosplice *s, const bool fresh[2])
+static int start(struct splice *s, const bool fresh[2])
 {
 	int err = let_run(s);
 
 	if (!err) {
-		socksplice_mover_begin(s);
+		sks_mover_begin(s);
 		err = wait_settled(s);
 	}
 	if (!err || undo(s, fresh))
@@ -208,10 +208,10 @@ static int start(struct sosplice *s, const bool fresh[2])
 }
 
 /* Takes one of the sockets by @take. *@fresh: it got its end for that. */
-static int take(struct sosplice *s, struct sock *sk, bool *fresh,
-		int (*take_it)(struct sosplice *s, struct soend **spare))
+static int take(struct splice *s, struct sock *sk, bool *fresh,
+		int (*take_it)(struct splice *s, struct splice_endpoint **spare))
 {
-	struct soend *spare = kzalloc(sizeof(*spare), GFP_KERNEL_ACCOUNT);
+	struct splice_endpoint *spare = kzalloc(sizeof(*spare), GFP_KERNEL_ACCOUNT);
 	int err;
 
 	if (!spare)
@@ -220,7 +220,7 @@ static int take(struct sosplice *s, struct sock *sk, bool *fresh,
 	err = take_it(s, &spare);
 	*fresh = !spare;
 	if (err && *fresh)
-		socksplice_soend_detach(sk);
+		sks_endpoint_detach(sk);
 	release_sock(sk);
 	kfree(spare);
 	return err;
@@ -229,10 +229,10 @@ static int take(struct sosplice *s, struct sock *sk, bool *fresh,
 static int splice(struct sock *src, struct sock *dst, s64 max, u64 idle_us)
 {
 	bool fresh[2] = {};	/* source, sink */
-	struct sosplice *s;
+	struct splice *s;
 	int err;
 
-	s = socksplice_sosplice_alloc(src, dst, max, idle_us, socksplice_mover_work);
+	s = sks_splice_alloc(src, dst, max, idle_us, sks_mover_work);
 	if (!s)
 		return -ENOMEM;
 	err = take(s, src, &fresh[0], take_source);
@@ -243,14 +243,14 @@ static int splice(struct sock *src, struct sock *dst, s64 max, u64 idle_us)
 			undo(s, fresh);
 		} else {
 			/* If it ended before the sink was taken, the mover has been here in
-			 * vain: it would have looked for SOSPLICE_SINK_KNOWS.
+			 * vain: it would have looked for SPLICE_SINK_KNOWS.
 			 */
-			if (test_bit(SOSPLICE_ENDED, &s->flags))
-				socksplice_mover_queue(s);
+			if (test_bit(SPLICE_ENDED, &s->flags))
+				sks_mover_queue(s);
 			err = start(s, fresh);
 		}
 	}
-	socksplice_sosplice_put(s);
+	sks_splice_put(s);
 	return err;
 }
 
@@ -263,16 +263,16 @@ static int may_move(const struct socket *src, const struct socket *dst)
 	return err ?: rw_verify_area(WRITE, dst->file, NULL, 1);
 }
 
-int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us)
+int sks_splice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 {
 	struct socket *sock;
-	struct soend *end;
+	struct splice_endpoint *end;
 	bool busy;
 	int err = 0;
 
-	if (fd >= 0 && !(READ_ONCE(socksplice_sosplice_enabled) && READ_ONCE(socksplice_loaded)))
+	if (fd >= 0 && !(READ_ONCE(sks_splice_enabled) && READ_ONCE(sks_loaded)))
 		return -ENOPROTOOPT;
-	if (!socksplice_sosplice_is_tcp(src))
+	if (!sks_splice_is_tcp(src))
 		return -EPROTONOSUPPORT;
 	if (max < 0)
 		return -EINVAL;
@@ -282,7 +282,7 @@ int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 		return -EPERM;
 
 	lock_sock(src);
-	end = socksplice_soend_get(src);
+	end = sks_endpoint_get(src);
 	busy = end && end->out;
 	if (src->sk_state == TCP_LISTEN)
 		err = -EOPNOTSUPP;
@@ -298,7 +298,7 @@ int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 	err = may_move(src->sk_socket, sock);
 	if (err)
 		goto put;
-	if (!socksplice_sosplice_is_tcp(sock->sk))
+	if (!sks_splice_is_tcp(sock->sk))
 		err = -EPROTONOSUPPORT;
 	else if (busy)
 		err = -EBUSY;
@@ -311,28 +311,28 @@ put:
 	return err;
 }
 
-u64 socksplice_sosplice_moved(const struct sock *sk)
+u64 sks_splice_moved(const struct sock *sk)
 {
-	struct soend *end;
+	struct splice_endpoint *end;
 	u64 moved;
 
 	rcu_read_lock();
-	end = socksplice_soend_get_rcu(sk);
+	end = sks_endpoint_get_rcu(sk);
 	moved = end ? READ_ONCE(end->moved) : 0;
 	rcu_read_unlock();
 	return moved;
 }
 
-int __init socksplice_sosplice_init(void)
+int __init sks_splice_init(void)
 {
-	int err = socksplice_soend_init();
+	int err = sks_endpoint_init();
 
-	socksplice_loop_init();
-	return err ? : socksplice_sosplices_init();
+	sks_loop_init();
+	return err ? : sks_splices_init();
 }
 
-void socksplice_sosplice_exit(void)
+void sks_splice_exit(void)
 {
-	socksplice_soend_drop_exit();
-	socksplice_sosplices_exit();
+	sks_endpoint_drop_exit();
+	sks_splices_exit();
 }

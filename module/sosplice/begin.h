@@ -4,19 +4,19 @@
 
 #include <net/sock.h>
 
-int socksplice_sosplice_init(void);
-void socksplice_sosplice_exit(void);
+int sks_splice_init(void);
+void sks_splice_exit(void);
 
-extern bool socksplice_sosplice_enabled;	/* set by socksplice_sopt_enable() */
+extern bool sks_splice_enabled;	/* set by sks_sockopt_enable() */
 
-bool socksplice_sosplice_is_tcp(const struct sock *sk);
+bool sks_splice_is_tcp(const struct sock *sk);
 
 /* setsockopt(SO_SPLICE). @src is not locked. @max in bytes, @idle_us in µs; 0 means
  * none for both. @fd < 0 ends the splice. Returns 0 or the errno of so_splice(4).
  */
-int socksplice_sosplice_set(struct sock *src, int fd, s64 max, u64 idle_us);
+int sks_splice_set(struct sock *src, int fd, s64 max, u64 idle_us);
 
 /* Bytes that the splice has moved, or the last one has. */
-u64 socksplice_sosplice_moved(const struct sock *sk);
+u64 sks_splice_moved(const struct sock *sk);
 
 #endif /* SOCKSPLICE_BEGIN_H */

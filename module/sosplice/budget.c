@@ -52,7 +52,7 @@ struct budget_cpu {
 
 	atomic_t entered;	/* movers that entered there, wherever they leave */
 
-	struct list_head line;	/* sosplice->line of those that wait, held; the user's lock */
+	struct list_head line;	/* splice->line of those that wait, held; the user's lock */
 	struct delayed_work tick;	/* pending: holds the user */
 };
 
@@ -94,16 +94,16 @@ static struct budget_user *user_alloc(kuid_t uid)
 		return NULL;
 	}
 	for_each_possible_cpu(cpu) {
-		struct budget_cpu *c = per_cpu_ptr(u->cpu, cpu);
+		struct budget_cpu *bc = per_cpu_ptr(u->cpu, cpu);
 
-		c->user = u;
-		INIT_LIST_HEAD(&c->line);
-		INIT_DELAYED_WORK(&c->tick, tick);
+		bc->user = u;
+		INIT_LIST_HEAD(&bc->line);
+		INIT_DELAYED_WORK(&bc->tick, tick);
 	}
 	return u;
 }
 
-struct budget_user *socksplice_budget_get(kuid_t uid)
+struct budget_user *sks_budget_get(kuid_t uid)
 {
 	struct budget_user *u, *new = NULL;
 
@@ -131,7 +131,7 @@ struct budget_user *socksplice_budget_get(kuid_t uid)
 	return u;
 }
 
-void socksplice_budget_put(struct budget_user *u)
+void sks_budget_put(struct budget_user *u)
 {
 	bool last;
 
@@ -150,40 +150,40 @@ void socksplice_budget_put(struct budget_user *u)
 static u64 share(void)
 {
 	return div_u64((u64)jiffies_to_nsecs(BUDGET_WINDOW) *
-		       READ_ONCE(socksplice_splice_cpu_percent), 100);
+		       READ_ONCE(sks_splice_cpu_percent), 100);
 }
 
 /* Takes off what the windows that have begun since have paid for. Preemption off. */
-static void pay(struct budget_cpu *c)
+static void pay(struct budget_cpu *bc)
 {
-	const unsigned long now = jiffies / BUDGET_WINDOW, passed = now - c->window;
+	const unsigned long now = jiffies / BUDGET_WINDOW, passed = now - bc->window;
 
-	c->window = now;
+	bc->window = now;
 	if (passed >= BUDGET_DEBT_MAX)
-		c->used = 0;
+		bc->used = 0;
 	else
-		c->used -= min(c->used, passed * share());
+		bc->used -= min(bc->used, passed * share());
 }
 
-/* Whether the user's movers have to leave this CPU, which is @c's, to others. Preemption off. */
-static bool is_over(struct budget_cpu *c)
+/* Whether the user's movers have to leave this CPU, which is @bc's, to others. Preemption off. */
+static bool is_over(struct budget_cpu *bc)
 {
-	pay(c);
-	if (c->used < share())
+	pay(bc);
+	if (bc->used < share())
 		return false;
 	if (!single_task_running())
 		return true;
-	c->used = share();	/* nobody else wanted what they took */
+	bc->used = share();	/* nobody else wanted what they took */
 	return false;
 }
 
-/* The user's lock is held. On this CPU: @c's may have gone offline. */
-static void tick_later(struct budget_cpu *c)
+/* The user's lock is held. On this CPU: @bc's may have gone offline. */
+static void tick_later(struct budget_cpu *bc)
 {
-	struct budget_user *u = c->user;
+	struct budget_user *u = bc->user;
 
 	lockdep_assert_held(&u->lock);
-	if (!socksplice_mover_later(&c->tick, BUDGET_WINDOW - jiffies % BUDGET_WINDOW))
+	if (!sks_mover_later(&bc->tick, BUDGET_WINDOW - jiffies % BUDGET_WINDOW))
 		return;		/* it was pending */
 	/* tick() takes the lock before it puts this */
 	spin_lock_bh(&users_lock);
@@ -195,81 +195,82 @@ static void tick_later(struct budget_cpu *c)
 static void serve(struct budget_cpu *line)
 {
 	struct budget_user *u = line->user;
-	struct sosplice *s = NULL;
-	struct budget_cpu *c;
+	struct splice *s = NULL;
+	struct budget_cpu *bc;
 
 	spin_lock(&u->lock);
-	c = this_cpu_ptr(u->cpu);
-	if (!list_empty(&line->line) && atomic_read(&c->entered) < BUDGET_ENTERED && !is_over(c)) {
-		s = list_first_entry(&line->line, struct sosplice, line);
+	bc = this_cpu_ptr(u->cpu);
+	if (!list_empty(&line->line) && atomic_read(&bc->entered) < BUDGET_ENTERED &&
+	    !is_over(bc)) {
+		s = list_first_entry(&line->line, struct splice, line);
 		list_del_init(&s->line);
 	}
 	spin_unlock(&u->lock);
 	if (!s)
 		return;
-	smp_mb();	/* before the mover looks; pairs with socksplice_budget_waits() */
-	socksplice_mover_queue(s);
-	socksplice_sosplice_put(s);
+	smp_mb();	/* before the mover looks; pairs with sks_budget_waits() */
+	sks_mover_queue(s);
+	sks_splice_put(s);
 }
 
 static void tick(struct work_struct *work)
 {
-	struct budget_cpu *c = container_of(to_delayed_work(work), struct budget_cpu, tick);
-	struct budget_user *u = c->user;
+	struct budget_cpu *bc = container_of(to_delayed_work(work), struct budget_cpu, tick);
+	struct budget_user *u = bc->user;
 
-	serve(c);
+	serve(bc);
 	spin_lock(&u->lock);
-	if (!list_empty(&c->line))
-		tick_later(c);
+	if (!list_empty(&bc->line))
+		tick_later(bc);
 	spin_unlock(&u->lock);
-	socksplice_budget_put(u);
+	sks_budget_put(u);
 }
 
-/* One that has ended does not wait: see socksplice_budget_forget(). */
-static void stand_in_line(struct sosplice *s)
+/* One that has ended does not wait: see sks_budget_forget(). */
+static void stand_in_line(struct splice *s)
 {
 	struct budget_user *u = s->user;
-	struct budget_cpu *c;
+	struct budget_cpu *bc;
 
 	spin_lock(&u->lock);
-	c = this_cpu_ptr(u->cpu);
-	if (!test_bit(SOSPLICE_ENDED, &s->flags) && list_empty(&s->line)) {
+	bc = this_cpu_ptr(u->cpu);
+	if (!test_bit(SPLICE_ENDED, &s->flags) && list_empty(&s->line)) {
 		refcount_inc(&s->ref);
-		list_add_tail(&s->line, &c->line);
-		tick_later(c);
+		list_add_tail(&s->line, &bc->line);
+		tick_later(bc);
 	}
 	spin_unlock(&u->lock);
 }
 
-struct budget_cpu *socksplice_budget_enter(struct sosplice *s)
+struct budget_cpu *sks_budget_enter(struct splice *s)
 {
-	struct budget_cpu *c = get_cpu_ptr(s->user->cpu);
-	const bool over = is_over(c);
-	const bool may = !over && atomic_add_unless(&c->entered, 1, BUDGET_ENTERED);
+	struct budget_cpu *bc = get_cpu_ptr(s->user->cpu);
+	const bool over = is_over(bc);
+	const bool may = !over && atomic_add_unless(&bc->entered, 1, BUDGET_ENTERED);
 
 	put_cpu_ptr(s->user->cpu);
 	if (may)
-		return c;
+		return bc;
 	if (over)
-		socksplice_stat_inc(SOCKSPLICE_STAT_so_splice_throttled);
+		sks_stat_inc(SOCKSPLICE_STAT_so_splice_throttled);
 	stand_in_line(s);
 	return NULL;
 }
 
-void socksplice_budget_leave(struct budget_user *u, struct budget_cpu *entered, u64 ns)
+void sks_budget_leave(struct budget_user *u, struct budget_cpu *entered, u64 ns)
 {
-	struct budget_cpu *c = get_cpu_ptr(u->cpu);
+	struct budget_cpu *bc = get_cpu_ptr(u->cpu);
 
-	pay(c);
-	c->used = min(c->used + ns, share() * BUDGET_DEBT_MAX);
+	pay(bc);
+	bc->used = min(bc->used + ns, share() * BUDGET_DEBT_MAX);
 	put_cpu_ptr(u->cpu);
 	if (entered)
 		atomic_dec(&entered->entered);
-	if (!list_empty(&c->line))
-		serve(c);
+	if (!list_empty(&bc->line))
+		serve(bc);
 }
 
-void socksplice_budget_forget(struct sosplice *s)
+void sks_budget_forget(struct splice *s)
 {
 	bool waited;
 
@@ -278,16 +279,16 @@ void socksplice_budget_forget(struct sosplice *s)
 	list_del_init(&s->line);
 	spin_unlock(&s->user->lock);
 	if (waited)
-		socksplice_sosplice_put(s);	/* the line's */
+		sks_splice_put(s);	/* the line's */
 }
 
-bool socksplice_budget_waits(const struct sosplice *s)
+bool sks_budget_waits(const struct splice *s)
 {
 	smp_mb();	/* what has come before the line; pairs with serve() */
 	return !list_empty(&s->line);
 }
 
-void socksplice_budget_exit(void)
+void sks_budget_exit(void)
 {
 	bool none;
 

@@ -4,25 +4,25 @@
 
 #include "sosplice/splice.h"
 
-struct budget_user *socksplice_budget_get(kuid_t uid);
-void socksplice_budget_put(struct budget_user *user);
+struct budget_user *sks_budget_get(kuid_t uid);
+void sks_budget_put(struct budget_user *user);
 
 /* Waits until no user is left; all splices have been freed. */
-void socksplice_budget_exit(void);
+void sks_budget_exit(void);
 
-/* Whether @s's mover may work on this CPU now: what socksplice_budget_leave() takes. NULL where
+/* Whether @s's mover may work on this CPU now: what sks_budget_leave() takes. NULL where
  * its user's movers are over their share, or too many are at work, most of them asleep. The
  * mover stands in line then, unless the splice has ended, and is queued at its turn.
  */
-struct budget_cpu *socksplice_budget_enter(struct sosplice *s);
+struct budget_cpu *sks_budget_enter(struct splice *s);
 
 /* Charges @ns of this CPU to the user. @entered may be NULL. Has the next in line work. */
-void socksplice_budget_leave(struct budget_user *user, struct budget_cpu *entered, u64 ns);
+void sks_budget_leave(struct budget_user *user, struct budget_cpu *entered, u64 ns);
 
 /* Takes a splice that has ended, and that the caller holds, out of the line. */
-void socksplice_budget_forget(struct sosplice *s);
+void sks_budget_forget(struct splice *s);
 
 /* Whether @s stands in line: its mover, at its turn, finds what the caller has left. */
-bool socksplice_budget_waits(const struct sosplice *s);
+bool sks_budget_waits(const struct splice *s);
 
 #endif /* SOCKSPLICE_BUDGET_H */

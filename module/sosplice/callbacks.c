@@ -15,40 +15,40 @@ static struct {
 /* The splice that @sk is the source of, and the one that it is the sink of, or NULL: each
  * may have ended, and stays readable under rcu_read_lock().
  */
-static struct sosplice *out_of(const struct sock *sk)
+static struct splice *out_of(const struct sock *sk)
 {
-	const struct soend *end = socksplice_soend_get_rcu(sk);
+	const struct splice_endpoint *end = sks_endpoint_get_rcu(sk);
 
 	return end ? READ_ONCE(end->out) : NULL;
 }
 
-static struct sosplice *in_of(const struct sock *sk)
+static struct splice *in_of(const struct sock *sk)
 {
-	const struct soend *end = socksplice_soend_get_rcu(sk);
+	const struct splice_endpoint *end = sks_endpoint_get_rcu(sk);
 
 	return end ? READ_ONCE(end->in) : NULL;
 }
 
-static void queue(struct sosplice *s)
+static void queue(struct splice *s)
 {
 	if (s)
-		socksplice_mover_queue_rcu(s);
+		sks_mover_queue_rcu(s);
 }
 
-static void soend_data_ready(struct sock *sk)
+static void endpoint_data_ready(struct sock *sk)
 {
-	struct sosplice *s;
+	struct splice *s;
 	bool queued;
 
 	rcu_read_lock();
 	s = out_of(sk);
-	queued = s && socksplice_mover_queue_arrived(s);
+	queued = s && sks_mover_queue_arrived(s);
 	rcu_read_unlock();
 	if (!queued || unlikely(READ_ONCE(tcp_sk(sk)->urg_data)))	/* EPOLLPRI */
 		plain.data_ready(sk);
 }
 
-static void soend_state_change(struct sock *sk)
+static void endpoint_state_change(struct sock *sk)
 {
 	plain.state_change(sk);
 	rcu_read_lock();
@@ -57,7 +57,7 @@ static void soend_state_change(struct sock *sk)
 	rcu_read_unlock();
 }
 
-static void soend_write_space(struct sock *sk)
+static void endpoint_write_space(struct sock *sk)
 {
 	plain.write_space(sk);
 	if (!sk_stream_is_writeable(sk))
@@ -68,7 +68,7 @@ static void soend_write_space(struct sock *sk)
 }
 
 /* IP_RECVERR: sk_err without a change of state. Also for each message of the error queue. */
-static void soend_error_report(struct sock *sk)
+static void endpoint_error_report(struct sock *sk)
 {
 	plain.error_report(sk);
 	rcu_read_lock();
@@ -77,7 +77,7 @@ static void soend_error_report(struct sock *sk)
 	rcu_read_unlock();
 }
 
-void socksplice_callbacks_learn(const struct sock *sk)
+void sks_callbacks_learn(const struct sock *sk)
 {
 	plain.data_ready = sk->sk_data_ready;
 	plain.state_change = sk->sk_state_change;
@@ -85,7 +85,7 @@ void socksplice_callbacks_learn(const struct sock *sk)
 	plain.error_report = sk->sk_error_report;
 }
 
-bool socksplice_callbacks_are_plain(const struct sock *sk)
+bool sks_callbacks_are_plain(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_data_ready) == plain.data_ready &&
 	       READ_ONCE(sk->sk_state_change) == plain.state_change &&
@@ -93,37 +93,37 @@ bool socksplice_callbacks_are_plain(const struct sock *sk)
 	       READ_ONCE(sk->sk_error_report) == plain.error_report;
 }
 
-bool socksplice_callbacks_are_ours(const struct sock *sk)
+bool sks_callbacks_are_ours(const struct sock *sk)
 {
-	return READ_ONCE(sk->sk_data_ready) == soend_data_ready &&
-	       READ_ONCE(sk->sk_state_change) == soend_state_change &&
-	       READ_ONCE(sk->sk_write_space) == soend_write_space &&
-	       READ_ONCE(sk->sk_error_report) == soend_error_report;
+	return READ_ONCE(sk->sk_data_ready) == endpoint_data_ready &&
+	       READ_ONCE(sk->sk_state_change) == endpoint_state_change &&
+	       READ_ONCE(sk->sk_write_space) == endpoint_write_space &&
+	       READ_ONCE(sk->sk_error_report) == endpoint_error_report;
 }
 
-void socksplice_callbacks_set(struct sock *sk)
+void sks_callbacks_set(struct sock *sk)
 {
 	lockdep_assert_held_write(&sk->sk_callback_lock);
-	WRITE_ONCE(sk->sk_data_ready, soend_data_ready);
-	WRITE_ONCE(sk->sk_state_change, soend_state_change);
-	WRITE_ONCE(sk->sk_write_space, soend_write_space);
-	WRITE_ONCE(sk->sk_error_report, soend_error_report);
+	WRITE_ONCE(sk->sk_data_ready, endpoint_data_ready);
+	WRITE_ONCE(sk->sk_state_change, endpoint_state_change);
+	WRITE_ONCE(sk->sk_write_space, endpoint_write_space);
+	WRITE_ONCE(sk->sk_error_report, endpoint_error_report);
 }
 
-void socksplice_callbacks_clear(struct sock *sk)
+void sks_callbacks_clear(struct sock *sk)
 {
 	lockdep_assert_held_write(&sk->sk_callback_lock);
-	if (sk->sk_data_ready == soend_data_ready)
+	if (sk->sk_data_ready == endpoint_data_ready)
 		WRITE_ONCE(sk->sk_data_ready, plain.data_ready);
-	if (sk->sk_state_change == soend_state_change)
+	if (sk->sk_state_change == endpoint_state_change)
 		WRITE_ONCE(sk->sk_state_change, plain.state_change);
-	if (sk->sk_write_space == soend_write_space)
+	if (sk->sk_write_space == endpoint_write_space)
 		WRITE_ONCE(sk->sk_write_space, plain.write_space);
-	if (sk->sk_error_report == soend_error_report)
+	if (sk->sk_error_report == endpoint_error_report)
 		WRITE_ONCE(sk->sk_error_report, plain.error_report);
 }
 
-void socksplice_callbacks_plain_ready(struct sock *sk)
+void sks_callbacks_plain_ready(struct sock *sk)
 {
 	plain.data_ready(sk);
 }

@@ -15,17 +15,17 @@
 struct sock;
 
 /* Notes those of @sk, an ordinary TCP socket: the kernel does not export them. Once. */
-void socksplice_callbacks_learn(const struct sock *sk);
+void sks_callbacks_learn(const struct sock *sk);
 
 /* Final under sk_callback_lock. */
-bool socksplice_callbacks_are_plain(const struct sock *sk);
-bool socksplice_callbacks_are_ours(const struct sock *sk);
+bool sks_callbacks_are_plain(const struct sock *sk);
+bool sks_callbacks_are_ours(const struct sock *sk);
 
 /* With sk_callback_lock held. The second leaves what somebody else has put there since. */
-void socksplice_callbacks_set(struct sock *sk);
-void socksplice_callbacks_clear(struct sock *sk);
+void sks_callbacks_set(struct sock *sk);
+void sks_callbacks_clear(struct sock *sk);
 
 /* What an ordinary socket does when data arrive. */
-void socksplice_callbacks_plain_ready(struct sock *sk);
+void sks_callbacks_plain_ready(struct sock *sk);
 
 #endif /* SOCKSPLICE_CALLBACKS_H */

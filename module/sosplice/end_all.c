@@ -15,18 +15,18 @@ static DECLARE_DELAYED_WORK(drop, drop_work);
 /* True if there is nothing left to do for this socket. */
 static bool drop_one(struct sock *sk)
 {
-	struct soend *end;
+	struct splice_endpoint *end;
 	bool done = true;
 
-	if (!socksplice_soend_trylock(sk))
+	if (!sks_endpoint_trylock(sk))
 		return false;
-	end = socksplice_soend_get(sk);
+	end = sks_endpoint_get(sk);
 	if (end && !end->out && !end->in) {
-		socksplice_soend_detach(sk);
+		sks_endpoint_detach(sk);
 	} else if (end) {
 		if (end->out)
-			set_bit(SOSPLICE_DROP, &end->out->flags);
-		socksplice_soend_queue(end);
+			set_bit(SPLICE_DROP, &end->out->flags);
+		sks_endpoint_queue(end);
 		done = false;
 	}
 	release_sock(sk);
@@ -41,7 +41,7 @@ static void drop_work(struct work_struct *work)
 	u64 last = 0;
 
 	do {
-		n = socksplice_soends_marked(batch, DROP_BATCH, &last);
+		n = sks_endpoints_marked(batch, DROP_BATCH, &last);
 		for (i = 0; i < n; i++) {
 			again |= !drop_one(batch[i]);
 			sock_put(batch[i]);
@@ -52,14 +52,14 @@ static void drop_work(struct work_struct *work)
 		schedule_delayed_work(&drop, DROP_AGAIN);
 }
 
-void socksplice_soend_drop_all(void)
+void sks_endpoint_drop_all(void)
 {
-	socksplice_soends_mark();
+	sks_endpoints_mark();
 	cancel_delayed_work(&drop);
 	schedule_delayed_work(&drop, 0);
 }
 
-void socksplice_soend_drop_exit(void)
+void sks_endpoint_drop_exit(void)
 {
 	cancel_delayed_work_sync(&drop);
 }

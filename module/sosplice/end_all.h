@@ -5,9 +5,9 @@
 /* Ends the splices of all sockets that have an end now, and detaches those, in the
  * background, until it is done.
  */
-void socksplice_soend_drop_all(void);
+void sks_endpoint_drop_all(void);
 
 /* No endpoint is left. */
-void socksplice_soend_drop_exit(void);
+void sks_endpoint_drop_exit(void);
 
 #endif /* SOCKSPLICE_END_ALL_H */

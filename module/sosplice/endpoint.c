@@ -36,27 +36,27 @@
 #include "sosplice/paired_io.h"
 #include "sosplice/splice.h"
 
-static struct order soends;
-static u64 soends_mark;			/* see socksplice_soends_mark() */
-static DEFINE_SPINLOCK(soends_lock);	/* the two above, soend->all */
+static struct ordered endpoints;
+static u64 endpoints_mark;			/* see sks_endpoints_mark() */
+static DEFINE_SPINLOCK(endpoints_lock);	/* the two above, endpoint->all */
 
-void socksplice_soend_queue(const struct soend *end)
+void sks_endpoint_queue(const struct splice_endpoint *end)
 {
 	if (end->out)
-		socksplice_mover_queue(end->out);
+		sks_mover_queue(end->out);
 	if (end->in)
-		socksplice_mover_queue(end->in);
+		sks_mover_queue(end->in);
 }
 
-bool socksplice_soend_trylock(struct sock *sk)
+bool sks_endpoint_trylock(struct sock *sk)
 {
-	struct soend *end;
+	struct splice_endpoint *end;
 
 	spin_lock_bh(&sk->sk_lock.slock);
 	if (sock_owned_by_user_nocheck(sk)) {
 		/* The owner may be taking it off. */
 		rcu_read_lock();
-		end = socksplice_soend_get_rcu(sk);
+		end = sks_endpoint_get_rcu(sk);
 		if (end)
 			end->wanted = true;
 		rcu_read_unlock();
@@ -69,14 +69,14 @@ bool socksplice_soend_trylock(struct sock *sk)
 	return true;
 }
 
-void socksplice_soend_err_out(struct soend *end)
+void sks_endpoint_err_out(struct splice_endpoint *end)
 {
 	sock_owned_by_me(end->sk);
 	WRITE_ONCE(end->err_moves, end->err_moves + 1);
 	smp_wmb();	/* before it goes from sk_err; pairs with hooked_poll() */
 }
 
-void socksplice_soend_err_back(struct soend *end)
+void sks_endpoint_err_back(struct splice_endpoint *end)
 {
 	sock_owned_by_me(end->sk);
 	smp_store_release(&end->err_moves, end->err_moves + 1);
@@ -87,22 +87,22 @@ void socksplice_soend_err_back(struct soend *end)
  */
 static bool is_plain(const struct sock *sk)
 {
-	return !READ_ONCE(sk->sk_user_data) && socksplice_callbacks_are_plain(sk) &&
-	       socksplice_endpoint_ops_are_plain(sk->sk_socket);
+	return !READ_ONCE(sk->sk_user_data) && sks_callbacks_are_plain(sk) &&
+	       sks_endpoint_ops_are_plain(sk->sk_socket);
 }
 
-bool socksplice_soend_has_callbacks(const struct sock *sk, const struct soend *end)
+bool sks_endpoint_has_callbacks(const struct sock *sk, const struct splice_endpoint *end)
 {
-	return end && READ_ONCE(sk->sk_user_data) == end && socksplice_callbacks_are_ours(sk);
+	return end && READ_ONCE(sk->sk_user_data) == end && sks_callbacks_are_ours(sk);
 }
 
-static enum role role_of(const struct soend *end)
+static enum role role_of(const struct splice_endpoint *end)
 {
 	return end->out ? SOURCE : end->in ? SINK : RESTING;
 }
 
-/* As a sink, until socksplice_soend_update(). False if somebody else came first. */
-static bool hook(struct sock *sk, struct soend *end)
+/* As a sink, until sks_endpoint_update(). False if somebody else came first. */
+static bool hook(struct sock *sk, struct splice_endpoint *end)
 {
 	bool plain_sk;
 
@@ -110,25 +110,25 @@ static bool hook(struct sock *sk, struct soend *end)
 	plain_sk = is_plain(sk);
 	if (plain_sk) {
 		rcu_assign_sk_user_data(sk, end);
-		socksplice_callbacks_set(sk);
+		sks_callbacks_set(sk);
 	}
 	write_unlock_bh(&sk->sk_callback_lock);
 	if (!plain_sk)
 		return false;
 	end->hooked = true;
-	socksplice_endpoint_ops_set(sk, SINK);
+	sks_endpoint_ops_set(sk, SINK);
 	return true;
 }
 
 /* Only what is still ours, not what somebody else has put there since. */
-static void unhook(struct sock *sk, struct soend *end)
+static void unhook(struct sock *sk, struct splice_endpoint *end)
 {
 	bool ours;
 
 	end->hooked = false;
 	write_lock_bh(&sk->sk_callback_lock);
-	ours = socksplice_soend_has_callbacks(sk, end);
-	socksplice_callbacks_clear(sk);
+	ours = sks_endpoint_has_callbacks(sk, end);
+	sks_callbacks_clear(sk);
 	if (READ_ONCE(sk->sk_user_data) == end)
 		rcu_assign_sk_user_data(sk, NULL);
 	write_unlock_bh(&sk->sk_callback_lock);
@@ -136,18 +136,18 @@ static void unhook(struct sock *sk, struct soend *end)
 	 * any time: our text has to stay.
 	 */
 	if (!ours)
-		socksplice_taken_over();
-	socksplice_endpoint_ops_set(sk, RESTING);
+		sks_taken_over();
+	sks_endpoint_ops_set(sk, RESTING);
 }
 
-void socksplice_soend_update(struct sock *sk, struct soend *end)
+void sks_endpoint_update(struct sock *sk, struct splice_endpoint *end)
 {
 	const bool want = end->out || end->in;
 
 	sock_owned_by_me(sk);
 	WARN_ON_ONCE(want && !end->hooked);
 	if (want)
-		socksplice_endpoint_ops_set(sk, role_of(end));
+		sks_endpoint_ops_set(sk, role_of(end));
 	else if (end->hooked)
 		unhook(sk, end);
 
@@ -161,30 +161,30 @@ void socksplice_soend_update(struct sock *sk, struct soend *end)
 	end->lowat_hidden = end->out;
 }
 
-static void soend_end(struct soend *end)
+static void endpoint_end(struct splice_endpoint *end)
 {
 	WARN_ON_ONCE(end->out || end->in);
-	spin_lock_bh(&soends_lock);
-	order_del(&soends, &end->all);
-	spin_unlock_bh(&soends_lock);
+	spin_lock_bh(&endpoints_lock);
+	ordered_del(&endpoints, &end->all);
+	spin_unlock_bh(&endpoints_lock);
 	kfree_rcu(end, rcu);
-	socksplice_detached();
+	sks_detached();
 }
 
 static void restore_prot(struct sock *sk)
 {
-	const int f = socksplice_endpoint_ops_family(sk->sk_prot);
+	const int f = sks_endpoint_ops_family(sk->sk_prot);
 
 	if (f == FAMILIES) {
-		/* As socksplice_clone_unset() has it. */
-		if (!socksplice_clone_knows(sk->sk_prot) &&
-		    sk->sk_prot != socksplice_clone_of(false) &&
-		    sk->sk_prot != socksplice_clone_of(true))
-			socksplice_taken_over();
+		/* As sks_clone_unset() has it. */
+		if (!sks_clone_knows(sk->sk_prot) &&
+		    sk->sk_prot != sks_clone_of(false) &&
+		    sk->sk_prot != sks_clone_of(true))
+			sks_taken_over();
 		return;
 	}
-	if (socksplice_chan_get(sk))
-		WRITE_ONCE(sk->sk_prot, socksplice_clone_of(f == V6));
+	if (sks_end_get(sk))
+		WRITE_ONCE(sk->sk_prot, sks_clone_of(f == V6));
 	else
 		WRITE_ONCE(sk->sk_prot, f == V6 ? &tcpv6_prot : &tcp_prot);
 }
@@ -192,13 +192,13 @@ static void restore_prot(struct sock *sk)
 /* The splices have ended when the socket was closed, unless it was by somebody who has
  * replaced our struct proto.
  */
-static void release(struct sock *sk, struct soend *end)
+static void release(struct sock *sk, struct splice_endpoint *end)
 {
-	socksplice_sosplice_abandon(end);
+	sks_splice_orphan_on_destroy(end);
 	if (end->hooked)
 		unhook(sk, end);
 	restore_prot(sk);
-	soend_end(end);
+	endpoint_end(end);
 }
 
 /* tcp_cleanup_ulp(), in softirq too: the core clears the slot's ops and drops the
@@ -206,59 +206,59 @@ static void release(struct sock *sk, struct soend *end)
  */
 static void ulp_release(struct sock *sk)
 {
-	struct soend *end = socksplice_soend_get(sk);
+	struct splice_endpoint *end = sks_endpoint_get(sk);
 
 	RCU_INIT_POINTER(inet_csk(sk)->icsk_ulp_data, NULL);
 	release(sk, end);
 }
 
-static void inherit(struct sock *sk, struct soend *end)
+static void inherit(struct sock *sk, struct splice_endpoint *end)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
 
 	sock_owned_by_me(sk);
 	rcu_assign_pointer(icsk->icsk_ulp_data, end);
-	WRITE_ONCE(icsk->icsk_ulp_ops, socksplice_slot_ulp[SLOT_SOEND]);
-	socksplice_endpoint_ops_set(sk, role_of(end));
+	WRITE_ONCE(icsk->icsk_ulp_ops, sks_slot_ulp[SLOT_SPLICE]);
+	sks_endpoint_ops_set(sk, role_of(end));
 }
 
-void socksplice_soend_detach(struct sock *sk)
+void sks_endpoint_detach(struct sock *sk)
 {
-	struct socksplice_chan *c = socksplice_chan_get(sk);
-	struct soend *end = socksplice_soend_get(sk);
+	struct pair_end *paired = sks_end_get(sk);
+	struct splice_endpoint *end = sks_endpoint_get(sk);
 
 	sock_owned_by_me(sk);
-	if (c) {
-		WRITE_ONCE(c->end, NULL);
+	if (paired) {
+		WRITE_ONCE(paired->guest, NULL);
 	} else {
-		socksplice_slot_clear(sk);
+		sks_slot_clear(sk);
 	}
 	restore_prot(sk);
-	soend_end(end);
+	endpoint_end(end);
 	/* Our own text is on the stack; inflight.h has what keeps it. */
 	module_put(THIS_MODULE);
 }
 
 /* Whose struct proto an end can stand in for, or FAMILIES. */
-static int claimable(const struct sock *sk, const struct socksplice_chan *c)
+static int claimable(const struct sock *sk, const struct pair_end *paired)
 {
 	int f;
 
-	if (!c && (inet_csk(sk)->icsk_ulp_ops || sk_is_mptcp(sk) || tcp_sk(sk)->repair))
+	if (!paired && (inet_csk(sk)->icsk_ulp_ops || sk_is_mptcp(sk) || tcp_sk(sk)->repair))
 		return FAMILIES;
 	for (f = 0; f < FAMILIES; f++) {
 		const struct proto *plain_prot = f == V6 ? &tcpv6_prot : &tcp_prot;
 
-		if (sk->sk_prot == (c ? socksplice_clone_of(f == V6) : plain_prot))
+		if (sk->sk_prot == (paired ? sks_clone_of(f == V6) : plain_prot))
 			return f;
 	}
 	return FAMILIES;
 }
 
-int socksplice_soend_claim(struct sock *sk, struct soend **spare)
+int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare)
 {
-	struct soend *end = socksplice_soend_get(sk);
-	struct socksplice_chan *c;
+	struct splice_endpoint *end = sks_endpoint_get(sk);
+	struct pair_end *paired;
 	int f;
 
 	sock_owned_by_me(sk);
@@ -270,53 +270,53 @@ int socksplice_soend_claim(struct sock *sk, struct soend **spare)
 	if (sk->sk_kern_sock)
 		return -EINVAL;
 	if (end && end->hooked)
-		return socksplice_soend_has_callbacks(sk, end) ? 0 : -EINVAL;
+		return sks_endpoint_has_callbacks(sk, end) ? 0 : -EINVAL;
 	if (!is_plain(sk))
 		return -EINVAL;
 	if (end)
 		return hook(sk, end) ? 0 : -EINVAL;
-	c = socksplice_chan_get(sk);
-	if (c && !rx_chan(sk)) {
-		socksplice_chan_detach(sk);
-		c = NULL;
+	paired = sks_end_get(sk);
+	if (paired && !live_end(sk)) {
+		sks_end_detach(sk);
+		paired = NULL;
 	}
-	f = claimable(sk, c);
+	f = claimable(sk, paired);
 	if (f == FAMILIES)
 		return -EINVAL;
 	/* The caller's system call holds the module. */
-	if (WARN_ON_ONCE(!socksplice_attached()))
+	if (WARN_ON_ONCE(!sks_attached()))
 		return -EINVAL;
 	end = *spare;
 	*spare = NULL;
-	end->slot = SLOT_SOEND;
+	end->slot = SLOT_SPLICE;
 	end->sk = sk;
-	spin_lock_bh(&soends_lock);
-	order_add(&soends, &end->all);
-	spin_unlock_bh(&soends_lock);
-	if (c) {
-		smp_store_release(&c->end, end);
+	spin_lock_bh(&endpoints_lock);
+	ordered_add(&endpoints, &end->all);
+	spin_unlock_bh(&endpoints_lock);
+	if (paired) {
+		smp_store_release(&paired->guest, end);
 	} else {
-		socksplice_slot_fill(sk, SLOT_SOEND, end);
+		sks_slot_fill(sk, SLOT_SPLICE, end);
 	}
-	socksplice_endpoint_ops_claim(sk, f);
+	sks_endpoint_ops_claim(sk, f);
 	/* If not, it rests. */
 	return hook(sk, end) ? 0 : -EINVAL;
 }
 
-void socksplice_soend_wake(struct sock *sk)
+void sks_endpoint_wake(struct sock *sk)
 {
 	sock_owned_by_me(sk);
 	if (!rcu_access_pointer(sk->sk_wq))
 		return;
-	/* soend->out is NULL before they look at a ring: who appends to it looks the other
+	/* endpoint->out is NULL before they look at a ring: who appends to it looks the other
 	 * way round, and wakes them himself (paired_io.h). Pairs with tx_append().
 	 */
 	smp_mb();
 	/* Whatever they wait for: our poll has hidden the end of the stream, too. */
 	wake_up_interruptible_all(sk_sleep(sk));
 	if (!skb_queue_empty(&sk->sk_receive_queue) || sk->sk_shutdown & RCV_SHUTDOWN ||
-	    socksplice_leg_unread(sk))
-		socksplice_callbacks_plain_ready(sk);	/* SIGIO */
+	    sks_paired_io_unread(sk))
+		sks_callbacks_plain_ready(sk);	/* SIGIO */
 }
 
 static const struct tcp_ulp_ops ulp_ops = {
@@ -328,38 +328,38 @@ static const struct tcp_ulp_ops ulp_ops = {
 /* For who appends to the ring of a source: the data are its mover's. Pairs with claim and
  * take_source().
  */
-static bool takes_data(const struct socksplice_chan *c)
+static bool takes_data(const struct pair_end *paired)
 {
-	const struct soend *end = smp_load_acquire(&c->end);
-	struct sosplice *s = end ? smp_load_acquire(&end->out) : NULL;
+	const struct splice_endpoint *end = smp_load_acquire(&paired->guest);
+	struct splice *s = end ? smp_load_acquire(&end->out) : NULL;
 
-	return s && socksplice_mover_queue_rcu(s);
+	return s && sks_mover_queue_rcu(s);
 }
 
 static const struct guest_ops guest_ops = {
 	.inherit = inherit,
 	.release = release,
 	.takes_data = takes_data,
-	.has_callbacks = socksplice_soend_has_callbacks,
+	.has_callbacks = sks_endpoint_has_callbacks,
 };
 
-void socksplice_soends_mark(void)
+void sks_endpoints_mark(void)
 {
-	spin_lock_bh(&soends_lock);
-	soends_mark = soends.last;
-	spin_unlock_bh(&soends_lock);
+	spin_lock_bh(&endpoints_lock);
+	endpoints_mark = endpoints.last;
+	spin_unlock_bh(&endpoints_lock);
 }
 
 /* An endpoint leaves the order before its socket loses the last reference. */
-unsigned int socksplice_soends_marked(struct sock **sk, unsigned int max, u64 *last)
+unsigned int sks_endpoints_marked(struct sock **sk, unsigned int max, u64 *last)
 {
-	struct order_node *o;
+	struct ordered_node *o;
 	unsigned int n = 0;
 
-	spin_lock_bh(&soends_lock);
-	for (o = order_behind(&soends, *last); o && o->number <= soends_mark;
-	     o = order_next(o)) {
-		struct soend *end = container_of(o, struct soend, all);
+	spin_lock_bh(&endpoints_lock);
+	for (o = ordered_behind(&endpoints, *last); o && o->number <= endpoints_mark;
+	     o = ordered_next(o)) {
+		struct splice_endpoint *end = container_of(o, struct splice_endpoint, all);
 
 		if (n == max)
 			break;
@@ -367,31 +367,31 @@ unsigned int socksplice_soends_marked(struct sock **sk, unsigned int max, u64 *l
 		if (refcount_inc_not_zero(&end->sk->sk_refcnt))
 			sk[n++] = end->sk;
 	}
-	spin_unlock_bh(&soends_lock);
+	spin_unlock_bh(&endpoints_lock);
 	return n;
 }
 
-int __init socksplice_soend_init(void)
+int __init sks_endpoint_init(void)
 {
 	struct socket *sock;
 	int err;
 
-	err = socksplice_endpoint_ops_init();
+	err = sks_endpoint_ops_init();
 	if (err)
 		return err;
-	err = socksplice_slot_register(SLOT_SOEND, &ulp_ops);
+	err = sks_slot_register(SLOT_SPLICE, &ulp_ops);
 	if (err)
 		return err;
-	socksplice_guest_register(&guest_ops);
+	sks_guest_register(&guest_ops);
 	err = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, &sock);
 	if (err)
 		return err;
-	socksplice_callbacks_learn(sock->sk);
-	err = socksplice_endpoint_ops_learn(V4, sock);
+	sks_callbacks_learn(sock->sk);
+	err = sks_endpoint_ops_learn(V4, sock);
 	sock_release(sock);
 	/* IPv6 may be switched off; its ops are not exported everywhere. */
 	if (!err && !sock_create_kern(&init_net, AF_INET6, SOCK_STREAM, IPPROTO_TCP, &sock)) {
-		err = socksplice_endpoint_ops_learn(V6, sock);
+		err = sks_endpoint_ops_learn(V6, sock);
 		sock_release(sock);
 	}
 	return err;

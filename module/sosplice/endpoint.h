@@ -6,7 +6,7 @@
 
 /* All with the socket's lock held, unless they say otherwise. */
 
-int socksplice_soend_init(void);
+int sks_endpoint_init(void);
 
 /* Hooks the socket, and attaches *@spare and sets it to NULL if it has no end yet. One
  * that is paired stays so; one that waits for its peer does not any more. The
@@ -14,42 +14,42 @@ int socksplice_soend_init(void);
  * -EOPNOTSUPP for a listener, -ENOTCONN, -EINVAL for what cannot be spliced (kTLS,
  * MPTCP, a sockmap's, a socket that something in the kernel reads or repairs).
  */
-int socksplice_soend_claim(struct sock *sk, struct soend **spare);
+int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare);
 
 /* Gives the socket its own functions again once it has no splice. */
-void socksplice_soend_update(struct sock *sk, struct soend *end);
+void sks_endpoint_update(struct sock *sk, struct splice_endpoint *end);
 
 /* Takes the end off a socket that has no splice. */
-void socksplice_soend_detach(struct sock *sk);
+void sks_endpoint_detach(struct sock *sk);
 
 /* Whether the socket's callbacks are those of @end, which may be NULL. Exact under
  * sk_callback_lock.
  */
-bool socksplice_soend_has_callbacks(const struct sock *sk, const struct soend *end);
+bool sks_endpoint_has_callbacks(const struct sock *sk, const struct splice_endpoint *end);
 
 /* Wakes all who wait for anything on a source that is free again. */
-void socksplice_soend_wake(struct sock *sk);
+void sks_endpoint_wake(struct sock *sk);
 
 /* Around the time for which the mover has the error of another splice out of sk_err, to
  * send: poll sees the error all the same.
  */
-void socksplice_soend_err_out(struct soend *end);
-void socksplice_soend_err_back(struct soend *end);
+void sks_endpoint_err_out(struct splice_endpoint *end);
+void sks_endpoint_err_back(struct splice_endpoint *end);
 
 /* As lock_sock(), without waiting: false where the socket is owned, and then @end's
  * works are queued once it no longer is.
  */
-bool socksplice_soend_trylock(struct sock *sk);
+bool sks_endpoint_trylock(struct sock *sk);
 
 /* Has the movers of @end's splices look. Under the lock that keeps @end attached. */
-void socksplice_soend_queue(const struct soend *end);
+void sks_endpoint_queue(const struct splice_endpoint *end);
 
 /* Marks all endpoints that are attached now. Any context but a hard interrupt. */
-void socksplice_soends_mark(void);
+void sks_endpoints_mark(void);
 
 /* Up to @max sockets of marked endpoints behind number *@last, which it moves on. The caller
  * puts the sockets. Returns how many there are.
  */
-unsigned int socksplice_soends_marked(struct sock **sk, unsigned int max, u64 *last);
+unsigned int sks_endpoints_marked(struct sock **sk, unsigned int max, u64 *last);
 
 #endif /* SOCKSPLICE_ENDPOINT_H */

@@ -35,14 +35,14 @@ static struct proto prots[2][ROLES][FAMILIES];	/* first: paired */
 static const struct proto *paired_prot;
 
 /* The socket's spinlock is held; it is still owned. */
-static void soend_release_cb(struct sock *sk)
+static void endpoint_release_cb(struct sock *sk)
 {
-	struct soend *end = socksplice_soend_get(sk);
+	struct splice_endpoint *end = sks_endpoint_get(sk);
 
 	tcp_prot.release_cb(sk);
 	if (end && end->wanted) {
 		end->wanted = false;
-		socksplice_soend_queue(end);
+		sks_endpoint_queue(end);
 	}
 }
 
@@ -60,7 +60,7 @@ static int reader_wake(struct wait_queue_entry *wq, unsigned int mode, int sync,
 static int reader_wait(struct sock *sk, bool nonblock)
 {
 	DEFINE_WAIT_FUNC(wait, reader_wake);
-	struct soend *end;
+	struct splice_endpoint *end;
 	long timeo;
 	int err = 0;
 
@@ -68,7 +68,7 @@ static int reader_wait(struct sock *sk, bool nonblock)
 	timeo = sock_rcvtimeo(sk, nonblock);
 	add_wait_queue(sk_sleep(sk), &wait);
 	for (;;) {
-		end = socksplice_soend_get(sk);
+		end = sks_endpoint_get(sk);
 		if (!end || !end->out)
 			break;
 		if (!timeo)
@@ -83,7 +83,7 @@ static int reader_wait(struct sock *sk, bool nonblock)
 	}
 	remove_wait_queue(sk_sleep(sk), &wait);
 	release_sock(sk);
-	return err || nonblock ? err : socksplice_hook_restart(sk);
+	return err || nonblock ? err : sks_hook_restart(sk);
 }
 
 static int source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
@@ -91,12 +91,12 @@ static int source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 {
 	int ret = 0;
 
-	socksplice_enter();
+	sks_enter();
 	if (!(flags & (MSG_ERRQUEUE | MSG_OOB)))
 		ret = reader_wait(sk, flags & MSG_DONTWAIT);
 	if (!ret)
 		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
-	socksplice_leave();
+	sks_leave();
 	return ret;
 }
 
@@ -106,12 +106,12 @@ static int paired_source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len
 {
 	int ret = 0;
 
-	socksplice_enter();
+	sks_enter();
 	if (!(flags & (MSG_ERRQUEUE | MSG_OOB)))
 		ret = reader_wait(sk, flags & MSG_DONTWAIT);
 	if (!ret)
-		ret = socksplice_rx_recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
-	socksplice_leave();
+		ret = sks_rx_recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+	sks_leave();
 	return ret;
 }
 
@@ -121,14 +121,14 @@ static ssize_t source_splice_read(struct socket *sock, loff_t *ppos,
 {
 	ssize_t ret;
 
-	socksplice_enter();
+	sks_enter();
 	ret = reader_wait(sock->sk, sock->file->f_flags & O_NONBLOCK);
 	/* Calls from here pass the hook. */
-	if (!ret && socksplice_pair_owns(sock->sk))
-		ret = socksplice_pair_splice_read(sock, ppos, pipe, len, flags);
+	if (!ret && sks_pair_owns(sock->sk))
+		ret = sks_pair_splice_read(sock, ppos, pipe, len, flags);
 	else if (!ret)
 		ret = inet_stream_ops.splice_read(sock, ppos, pipe, len, flags);
-	socksplice_leave();
+	sks_leave();
 	return ret;
 }
 
@@ -138,12 +138,12 @@ static ssize_t source_splice_read(struct socket *sock, loff_t *ppos,
 static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *wait)
 {
 	unsigned int moves = 0;
-	struct soend *end;
+	struct splice_endpoint *end;
 	__poll_t mask;
 
-	socksplice_enter();
+	sks_enter();
 	rcu_read_lock();
-	end = socksplice_soend_get_rcu(sock->sk);
+	end = sks_endpoint_get_rcu(sock->sk);
 	if (end)
 		moves = smp_load_acquire(&end->err_moves);	/* see err_back */
 	rcu_read_unlock();
@@ -152,20 +152,20 @@ static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *
 
 	rcu_read_lock();
 	smp_rmb();	/* sk_err before err_moves: see err_out */
-	end = socksplice_soend_get_rcu(sock->sk);
+	end = sks_endpoint_get_rcu(sock->sk);
 	if (end && READ_ONCE(end->out))
 		mask &= ~(EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLHUP);
 	if (end && (moves & 1 || moves != READ_ONCE(end->err_moves)))
 		mask |= EPOLLERR;
 	rcu_read_unlock();
-	socksplice_leave();
+	sks_leave();
 	return mask;
 }
 
-/* As for what socksplice_soend_update() hides. Locked. */
+/* As for what sks_endpoint_update() hides. Locked. */
 static int source_set_rcvlowat(struct sock *sk, int val)
 {
-	struct soend *end = socksplice_soend_get(sk);
+	struct splice_endpoint *end = sks_endpoint_get(sk);
 	int ret = inet_stream_ops.set_rcvlowat(sk, val);
 
 	if (end && end->lowat_hidden) {
@@ -177,83 +177,83 @@ static int source_set_rcvlowat(struct sock *sk, int val)
 
 static void hooked_close(struct sock *sk, long timeout)
 {
-	struct soend *end;
+	struct splice_endpoint *end;
 
-	socksplice_enter();
+	sks_enter();
 	lock_sock(sk);
-	end = socksplice_soend_get(sk);
+	end = sks_endpoint_get(sk);
 	if (end)
-		socksplice_sosplice_leave(sk, end);
+		sks_splice_detach_on_close(sk, end);
 	release_sock(sk);
 	paired_prot->close(sk, timeout);
-	socksplice_leave();
+	sks_leave();
 }
 
 /* Called with the socket locked. */
-static int soend_disconnect(struct sock *sk, int flags)
+static int endpoint_disconnect(struct sock *sk, int flags)
 {
-	struct soend *end;
+	struct splice_endpoint *end;
 	int ret;
 
-	socksplice_enter();
-	socksplice_rx_turn_wait(sk);	/* may drop the lock; proto_disconnect() does not then */
-	end = socksplice_soend_get(sk);
+	sks_enter();
+	sks_rx_turn_wait(sk);	/* may drop the lock; proto_disconnect() does not then */
+	end = sks_endpoint_get(sk);
 	if (end) {
-		socksplice_sosplice_leave(sk, end);
-		socksplice_soend_detach(sk);
+		sks_splice_detach_on_close(sk, end);
+		sks_endpoint_detach(sk);
 	}
-	ret = (socksplice_chan_get(sk) ? paired_prot : &tcp_prot)->disconnect(sk, flags);
-	socksplice_leave();
+	ret = (sks_end_get(sk) ? paired_prot : &tcp_prot)->disconnect(sk, flags);
+	sks_leave();
 	return ret;
 }
 
 /* What needs the ULP slot or a socket that nobody else uses gets it if the socket has
  * no splice, else -EBUSY.
  */
-static int soend_setsockopt(struct sock *sk, int level, int optname,
-			    sockptr_t optval, unsigned int optlen)
+static int endpoint_setsockopt(struct sock *sk, int level, int optname,
+			       sockptr_t optval, unsigned int optlen)
 {
-	struct soend *end;
+	struct splice_endpoint *end;
 	int ret = 0;
 
-	socksplice_enter();
-	if (socksplice_proto_wants_plain(sk, level, optname, optlen)) {
+	sks_enter();
+	if (sks_proto_wants_plain(sk, level, optname, optlen)) {
 		lock_sock(sk);
-		end = socksplice_soend_get(sk);
+		end = sks_endpoint_get(sk);
 		if (end)
-			socksplice_sosplice_tidy(sk, end);
+			sks_splice_forget_finished_sink(sk, end);
 		if (end && (end->out || end->in))
 			ret = -EBUSY;
 		else if (end)
-			socksplice_soend_detach(sk);
+			sks_endpoint_detach(sk);
 		release_sock(sk);
 	}
 	if (!ret)
 		ret = paired_prot->setsockopt(sk, level, optname, optval, optlen);
-	socksplice_leave();
+	sks_leave();
 	return ret;
 }
 
-static int soend_getsockopt(struct sock *sk, int level, int optname,
-			    char __user *optval, int __user *optlen)
+static int endpoint_getsockopt(struct sock *sk, int level, int optname,
+			       char __user *optval, int __user *optlen)
 {
-	struct soend *end;
+	struct splice_endpoint *end;
 	bool source = false;
 	int ret;
 
-	socksplice_enter();
+	sks_enter();
 	if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE) {
 		lock_sock(sk);
-		end = socksplice_soend_get(sk);
+		end = sks_endpoint_get(sk);
 		source = end && end->out;
 		release_sock(sk);
 	}
 	ret = source ? -EBUSY : paired_prot->getsockopt(sk, level, optname, optval, optlen);
-	socksplice_leave();
+	sks_leave();
 	return ret;
 }
 
-enum family socksplice_endpoint_ops_family(const struct proto *prot)
+enum family sks_endpoint_ops_family(const struct proto *prot)
 {
 	enum family f;
 	int role;
@@ -265,25 +265,25 @@ enum family socksplice_endpoint_ops_family(const struct proto *prot)
 	return FAMILIES;
 }
 
-bool socksplice_endpoint_ops_are_plain(const struct socket *sock)
+bool sks_endpoint_ops_are_plain(const struct socket *sock)
 {
 	return sock->ops && (sock->ops == base_ops[V4] || sock->ops == base_ops[V6]);
 }
 
-void socksplice_endpoint_ops_claim(struct sock *sk, enum family f)
+void sks_endpoint_ops_claim(struct sock *sk, enum family f)
 {
-	WRITE_ONCE(sk->sk_prot, &prots[!!socksplice_chan_get(sk)][RESTING][f]);
+	WRITE_ONCE(sk->sk_prot, &prots[!!sks_end_get(sk)][RESTING][f]);
 }
 
-void socksplice_endpoint_ops_set(struct sock *sk, enum role role)
+void sks_endpoint_ops_set(struct sock *sk, enum role role)
 {
 	const struct proto_ops **ops = role == RESTING ? base_ops :
 				       role == SOURCE ? source_ops : sink_ops;
 	struct socket *sock = sk->sk_socket;	/* NULL once it is closed */
-	int f = socksplice_endpoint_ops_family(sk->sk_prot);
+	int f = sks_endpoint_ops_family(sk->sk_prot);
 
 	if (f < FAMILIES)
-		WRITE_ONCE(sk->sk_prot, &prots[!!socksplice_chan_get(sk)][role][f]);
+		WRITE_ONCE(sk->sk_prot, &prots[!!sks_end_get(sk)][role][f]);
 	/* A v4-mapped socket has the ops of its family, not of its struct proto. */
 	for (f = 0; sock && f < FAMILIES; f++) {
 		if (base_ops[f] && (sock->ops == source_ops[f] || sock->ops == sink_ops[f] ||
@@ -300,20 +300,20 @@ static void __init make_protos(bool paired, int f, const struct proto *base)
 	struct proto *source = &prots[paired][SOURCE][f];
 
 	*rest = *base;
-	rest->disconnect = soend_disconnect;
-	rest->setsockopt = soend_setsockopt;
-	rest->getsockopt = soend_getsockopt;
+	rest->disconnect = endpoint_disconnect;
+	rest->setsockopt = endpoint_setsockopt;
+	rest->getsockopt = endpoint_getsockopt;
 #ifdef CONFIG_BPF_SYSCALL
 	rest->psock_update_sk_prot = NULL;	/* no sockmap: -EOPNOTSUPP */
 #endif
 	*sink = *rest;
 	sink->close = hooked_close;
-	sink->release_cb = soend_release_cb;
+	sink->release_cb = endpoint_release_cb;
 	*source = *sink;
 	source->recvmsg = paired ? paired_source_recvmsg : source_recvmsg;
 }
 
-int __init socksplice_endpoint_ops_learn(enum family f, const struct socket *sock)
+int __init sks_endpoint_ops_learn(enum family f, const struct socket *sock)
 {
 	const struct proto_ops *base = sock->ops;
 	struct proto_ops *ops = kmalloc_array(2, sizeof(*ops), GFP_KERNEL);
@@ -336,7 +336,7 @@ int __init socksplice_endpoint_ops_learn(enum family f, const struct socket *soc
 	return 0;
 }
 
-int __init socksplice_endpoint_ops_init(void)
+int __init sks_endpoint_ops_init(void)
 {
 	if (tcp_prot.release_cb != tcpv6_prot.release_cb) {
 		pr_err("tcp_prot and tcpv6_prot differ on this kernel: not supported\n");
@@ -344,8 +344,8 @@ int __init socksplice_endpoint_ops_init(void)
 	}
 	make_protos(false, V4, &tcp_prot);
 	make_protos(false, V6, &tcpv6_prot);
-	make_protos(true, V4, socksplice_clone_of(false));
-	make_protos(true, V6, socksplice_clone_of(true));
-	paired_prot = socksplice_clone_of(false);
+	make_protos(true, V4, sks_clone_of(false));
+	make_protos(true, V6, sks_clone_of(true));
+	paired_prot = sks_clone_of(false);
 	return 0;
 }

@@ -60,9 +60,9 @@ static int is_reader(struct task_struct *task, const struct file *file)
 	}
 }
 
-bool socksplice_sleeper_expel(struct sock *sk)
+bool sks_evict_expel(struct sock *sk)
 {
-	const struct socksplice_chan *c = socksplice_chan_get(sk);
+	const struct pair_end *paired = sks_end_get(sk);
 	wait_queue_head_t *wq = sk_sleep(sk);
 	wait_queue_entry_t *entry;
 	unsigned long flags;
@@ -71,17 +71,17 @@ bool socksplice_sleeper_expel(struct sock *sk)
 
 	sock_owned_by_me(sk);
 	if (!rcu_access_pointer(sk->sk_wq) || !sk->sk_socket || !wq_has_sleeper(wq))
-		return c && c->rx_sleepers;
+		return paired && paired->rx_sleepers;
 	spin_lock_irqsave(&wq->lock, flags);
 	list_for_each_entry(entry, &wq->head, entry) {
 		struct task_struct *task = entry->private;
 		int reads;
 
-		if (entry->func != woken_wake_function && !socksplice_rx_is_sleeper(entry))
+		if (entry->func != woken_wake_function && !sks_rx_is_sleeper(entry))
 			continue;
 		reads = is_reader(task, sk->sk_socket->file);
 		if (!reads) {
-			stay += socksplice_rx_is_sleeper(entry);
+			stay += sks_rx_is_sleeper(entry);
 			continue;
 		}
 		found = true;
@@ -95,5 +95,5 @@ bool socksplice_sleeper_expel(struct sock *sk)
 	}
 	spin_unlock_irqrestore(&wq->lock, flags);
 	/* Of a pair's readers also who spins, or was woken: he will look once more. */
-	return found || (c && c->rx_sleepers > stay);
+	return found || (paired && paired->rx_sleepers > stay);
 }

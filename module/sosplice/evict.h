@@ -10,6 +10,6 @@ struct sock;
  * for sources instead. True if there were some: they are on their way. Also if one could
  * not be looked at just now.
  */
-bool socksplice_sleeper_expel(struct sock *sk);
+bool sks_evict_expel(struct sock *sk);
 
 #endif /* SOCKSPLICE_EVICT_H */

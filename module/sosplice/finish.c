@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How a splice ends. socksplice_sosplice_end() frees the source: what is in its queue, which
+ * How a splice ends. sks_splice_end() frees the source: what is in its queue, which
  * the sink has not got, is the application's. Later the mover takes the sink's pointer back,
  * unless the next splice into that sink has done so.
  */
@@ -15,98 +15,98 @@
 #include "sosplice/splice.h"
 
 /* Nobody finds it any more but its sink, and who splices into that finds it ended. */
-static void retire(struct sosplice *s)
+static void unlist(struct splice *s)
 {
-	set_bit(SOSPLICE_ENDED, &s->flags);
-	socksplice_sosplice_settle(s);
-	socksplice_sosplices_remove(s);
-	socksplice_loop_forget(s);
-	socksplice_mover_stop_tick(s);
-	socksplice_budget_forget(s);
+	set_bit(SPLICE_ENDED, &s->flags);
+	sks_splice_settle(s);
+	sks_splices_remove(s);
+	sks_loop_forget(s);
+	sks_mover_stop_tick(s);
+	sks_budget_forget(s);
 }
 
 /* Drops the source's reference. */
-static void bury(struct sosplice *s, int err)
+static void finish(struct splice *s, int err)
 {
-	socksplice_stat_inc(SOCKSPLICE_STAT_so_splices_ended);
+	sks_stat_inc(SOCKSPLICE_STAT_so_splices_ended);
 	trace_so_splice_end(s->src, s->dst, s->moved, err);
-	socksplice_mover_queue(s);	/* for the sink */
-	socksplice_sosplice_put(s);
+	sks_mover_queue(s);	/* for the sink */
+	sks_splice_put(s);
 }
 
-void socksplice_sosplice_end(struct sosplice *s, int err)
+void sks_splice_end(struct splice *s, int err)
 {
 	struct sock *sk = s->src;
-	struct soend *end = socksplice_soend_get(sk);
+	struct splice_endpoint *end = sks_endpoint_get(sk);
 
 	sock_owned_by_me(sk);
 	if (WARN_ON_ONCE(!end || end->out != s))
 		return;
 
-	retire(s);
+	unlist(s);
 	WRITE_ONCE(end->out, NULL);
-	socksplice_soend_update(sk, end);
+	sks_endpoint_update(sk, end);
 
 	if (err && !sk->sk_err) {
 		end->err = err;
 		WRITE_ONCE(sk->sk_err, err);
 		sk_error_report(sk);
 	}
-	socksplice_soend_wake(sk);
-	bury(s, err);
+	sks_endpoint_wake(sk);
+	finish(s, err);
 }
 
-void socksplice_sosplice_end_orphan(struct sosplice *s)
+void sks_splice_end_orphan(struct splice *s)
 {
-	retire(s);
-	bury(s, 0);
+	unlist(s);
+	finish(s, 0);
 }
 
-static void leave_as_sink(struct soend *end)
+static void leave_as_sink(struct splice_endpoint *end)
 {
-	struct sosplice *s = end->in;
+	struct splice *s = end->in;
 
 	if (!s)
 		return;
 	WRITE_ONCE(end->in, NULL);
-	clear_bit(SOSPLICE_SINK_KNOWS, &s->flags);
-	set_bit(SOSPLICE_SINK_GONE, &s->flags);
-	socksplice_mover_queue(s);
-	socksplice_sosplice_put(s);
+	clear_bit(SPLICE_SINK_KNOWS, &s->flags);
+	set_bit(SPLICE_SINK_GONE, &s->flags);
+	sks_mover_queue(s);
+	sks_splice_put(s);
 }
 
-void socksplice_sosplice_leave(struct sock *sk, struct soend *end)
+void sks_splice_detach_on_close(struct sock *sk, struct splice_endpoint *end)
 {
 	sock_owned_by_me(sk);
 	leave_as_sink(end);
 	if (end->out)
-		socksplice_sosplice_end(end->out, 0);
-	socksplice_soend_update(sk, end);
+		sks_splice_end(end->out, 0);
+	sks_endpoint_update(sk, end);
 }
 
-void socksplice_sosplice_abandon(struct soend *end)
+void sks_splice_orphan_on_destroy(struct splice_endpoint *end)
 {
-	struct sosplice *s = end->out;
+	struct splice *s = end->out;
 
 	leave_as_sink(end);
 	if (!s)
 		return;
 	WRITE_ONCE(end->out, NULL);
 	refcount_inc(&s->ref);	/* the bit gives away the source's */
-	set_bit(SOSPLICE_SOURCE_GONE, &s->flags);
-	socksplice_mover_queue(s);
-	socksplice_sosplice_put(s);
+	set_bit(SPLICE_SOURCE_GONE, &s->flags);
+	sks_mover_queue(s);
+	sks_splice_put(s);
 }
 
-void socksplice_sosplice_tidy(struct sock *sk, struct soend *end)
+void sks_splice_forget_finished_sink(struct sock *sk, struct splice_endpoint *end)
 {
-	struct sosplice *s = end->in;
+	struct splice *s = end->in;
 
 	sock_owned_by_me(sk);
-	if (!s || !test_bit(SOSPLICE_ENDED, &s->flags))
+	if (!s || !test_bit(SPLICE_ENDED, &s->flags))
 		return;
 	WRITE_ONCE(end->in, NULL);
-	clear_bit(SOSPLICE_SINK_KNOWS, &s->flags);
-	socksplice_soend_update(sk, end);
-	socksplice_sosplice_put(s);
+	clear_bit(SPLICE_SINK_KNOWS, &s->flags);
+	sks_endpoint_update(sk, end);
+	sks_splice_put(s);
 }

@@ -37,7 +37,7 @@ static DEFINE_SPINLOCK(loop_lock);
 /* What an established connection counts from: its own initial sequence number is
  * exact up to the SYN, which only the active opener counts as acknowledged.
  */
-void socksplice_loop_ident(const struct sock *sk, struct loop_ident *id)
+void sks_loop_ident(const struct sock *sk, struct loop_ident *id)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
@@ -66,10 +66,10 @@ static bool mirror(const struct loop_ident *a, const struct loop_ident *b)
  * behind it, the other way round; or NULL. Takes what it looks at from *@visits; 0 left: it
  * may have missed it.
  */
-static struct sosplice *neighbour(const struct sosplice *s, bool ahead, unsigned int *visits)
+static struct splice *neighbour(const struct splice *s, bool ahead, unsigned int *visits)
 {
 	const struct loop_ident *id = ahead ? &s->dst_id : &s->src_id;
-	struct sosplice *n;
+	struct splice *n;
 	u32 i;
 
 	lockdep_assert_held(&loop_lock);
@@ -98,9 +98,9 @@ static struct sosplice *neighbour(const struct sosplice *s, bool ahead, unsigned
 /* Counts the splices on one side of @s in *@hops. True if the chain comes back to @s, or is
  * too long to tell.
  */
-static bool walk(const struct sosplice *s, bool ahead, unsigned int *hops, unsigned int *visits)
+static bool walk(const struct splice *s, bool ahead, unsigned int *hops, unsigned int *visits)
 {
-	const struct sosplice *n = s;
+	const struct splice *n = s;
 
 	while (*hops <= LOOP_HOPS_MAX) {
 		n = neighbour(n, ahead, visits);
@@ -113,7 +113,7 @@ static bool walk(const struct sosplice *s, bool ahead, unsigned int *hops, unsig
 	return true;
 }
 
-bool socksplice_loop_closes(struct sosplice *s)
+bool sks_loop_closes(struct splice *s)
 {
 	unsigned int hops = 1, visits = LOOP_VISITS_MAX;
 	bool loop;
@@ -126,7 +126,7 @@ bool socksplice_loop_closes(struct sosplice *s)
 	return loop;
 }
 
-void socksplice_loop_forget(struct sosplice *s)
+void sks_loop_forget(struct splice *s)
 {
 	spin_lock(&loop_lock);
 	hash_del(&s->loop_source);
@@ -134,7 +134,7 @@ void socksplice_loop_forget(struct sosplice *s)
 	spin_unlock(&loop_lock);
 }
 
-void socksplice_loop_init(void)
+void sks_loop_init(void)
 {
 	seed = get_random_u32();
 }

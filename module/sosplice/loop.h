@@ -4,14 +4,14 @@
 
 #include "sosplice/splice.h"
 
-void socksplice_loop_init(void);
+void sks_loop_init(void);
 
-void socksplice_loop_ident(const struct sock *sk, struct loop_ident *id);
+void sks_loop_ident(const struct sock *sk, struct loop_ident *id);
 
 /* Puts @s on the table, once. True if what it moves comes back to it, or if that would
  * take too long to find out.
  */
-bool socksplice_loop_closes(struct sosplice *s);
-void socksplice_loop_forget(struct sosplice *s);
+bool sks_loop_closes(struct splice *s);
+void sks_loop_forget(struct splice *s);
 
 #endif /* SOCKSPLICE_LOOP_H */

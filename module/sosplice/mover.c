@@ -12,7 +12,7 @@
  * it would take from him for each packet, or the one with the source's interrupts. It tries
  * sockets' locks and never waits for one: a task may own a socket across a page fault
  * that never ends, and another mover may have the same two the other way round.
- * soend->wanted has it come back, and a tick should the socket's hooks have gone
+ * endpoint->wanted has it come back, and a tick should the socket's hooks have gone
  * meanwhile.
  */
 #include <linux/bvec.h>
@@ -49,7 +49,7 @@ static bool has_data(struct sock *sk)
 	struct sk_buff *skb;
 	u32 off;
 
-	if (socksplice_leg_unread(sk))
+	if (sks_paired_io_unread(sk))
 		return true;
 	skb = tcp_recv_skb(sk, tcp_sk(sk)->copied_seq, &off);
 	return skb && off < skb->len;
@@ -70,7 +70,7 @@ static bool urgent_is_over(const struct sock *sk)
 }
 
 /* Takes @sent bytes, which the sink has got, from the source's queue or its @ring. */
-static void settle(struct sosplice *s, u32 sent, bool ring)
+static void settle(struct splice *s, u32 sent, bool ring)
 {
 	struct sock *sk = s->src;
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -79,31 +79,31 @@ static void settle(struct sosplice *s, u32 sent, bool ring)
 	if (!sent)
 		return;
 	if (ring)
-		socksplice_leg_ring_done(sk, sent);
+		sks_paired_io_ring_done(sk, sent);
 	else
-		socksplice_leg_tcp_done(sk, sent);
+		sks_paired_io_tcp_done(sk, sent);
 	sk_peek_offset_bwd(sk, sent);
 	if (unlikely(tp->urg_data) && urgent_is_over(sk)) {
 		WRITE_ONCE(tp->urg_data, 0);
 		tcp_fast_path_check(sk);
 	}
 	WRITE_ONCE(s->moved, s->moved + sent);
-	WRITE_ONCE(socksplice_soend_get(sk)->moved, s->moved);
-	socksplice_stat_add(SOCKSPLICE_STAT_so_splice_bytes, sent);
+	WRITE_ONCE(sks_endpoint_get(sk)->moved, s->moved);
+	sks_stat_add(SOCKSPLICE_STAT_so_splice_bytes, sent);
 	s->last = jiffies;
 }
 
 /* Without a lock: who closes or shuts down the sink has the mover look again. */
-static bool sink_is_dead(const struct sosplice *s)
+static bool sink_is_dead(const struct splice *s)
 {
-	return test_bit(SOSPLICE_SINK_GONE, &s->flags) ||
+	return test_bit(SPLICE_SINK_GONE, &s->flags) ||
 	       READ_ONCE(s->dst->sk_shutdown) & SEND_SHUTDOWN ||
 	       inet_sk_state_load(s->dst) == TCP_CLOSE;
 }
 
-static bool sink_is_ours(const struct sosplice *s)
+static bool sink_is_ours(const struct splice *s)
 {
-	const struct soend *end = socksplice_soend_get(s->dst);
+	const struct splice_endpoint *end = sks_endpoint_get(s->dst);
 
 	return end && end->in == s && s->dst->sk_socket;
 }
@@ -131,21 +131,21 @@ static int connect_deferred(struct sock *sk)
 }
 
 /* Sends what it can of @b; the sink is locked. What went wrong, if not for want of
- * room, shows in sink_is_dead(), or *@err is set. *@hungry: nothing is in flight whose
+ * room, shows in sink_is_dead(), or *@err is set. *@needs_retry: nothing is in flight whose
  * acknowledgment would tell us of room.
  */
-static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry)
+static u32 sink_send(struct splice *s, struct batch *b, int *err, bool *needs_retry)
 {
 	struct msghdr msg = {
 		.msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL,
 	};
 	struct sock *sk = s->dst;
-	struct soend *end = socksplice_soend_get(sk);
+	struct splice_endpoint *end = sks_endpoint_get(sk);
 	bool taken = false;
 	int own, ret;
 
 	sock_owned_by_me(sk);
-	*hungry = false;
+	*needs_retry = false;
 	if (!sink_is_ours(s)) {
 		*err = EPIPE;
 		return 0;
@@ -153,24 +153,24 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 	if (sk->sk_state == TCP_SYN_SENT && inet_test_bit(DEFER_CONNECT, sk)) {
 		ret = connect_deferred(sk);
 		if (ret == -EAGAIN)
-			*hungry = true;
+			*needs_retry = true;
 		else if (ret < 0)
 			*err = EPIPE;
 		return 0;
 	}
 	if ((1 << sk->sk_state) & ~(TCPF_ESTABLISHED | TCPF_CLOSE_WAIT))
 		return 0;	/* not connected yet, or dead */
-	if (!test_bit(SOSPLICE_TRACED, &s->flags)) {
-		socksplice_loop_ident(sk, &s->dst_id);
-		set_bit(SOSPLICE_TRACED, &s->flags);
-		if (socksplice_loop_closes(s)) {
-			socksplice_stat_inc(SOCKSPLICE_STAT_so_splice_loops);
+	if (!test_bit(SPLICE_TRACED, &s->flags)) {
+		sks_loop_ident(sk, &s->dst_id);
+		set_bit(SPLICE_TRACED, &s->flags);
+		if (sks_loop_closes(s)) {
+			sks_stat_inc(SOCKSPLICE_STAT_so_splice_loops);
 			*err = ELOOP;
 			return 0;
 		}
 	}
-	if (socksplice_leg_must_wait(sk)) {
-		*hungry = true;
+	if (sks_paired_io_must_wait(sk)) {
+		*needs_retry = true;
 		return 0;
 	}
 	own = READ_ONCE(sk->sk_err);	/* getsockopt() clears it without the lock */
@@ -186,7 +186,7 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 			set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
 			return 0;
 		}
-		socksplice_soend_err_out(end);
+		sks_endpoint_err_out(end);
 		own = xchg(&sk->sk_err, 0);
 		taken = true;
 	}
@@ -196,7 +196,7 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 	if (b->oob)
 		msg.msg_flags |= MSG_OOB;
 	iov_iter_bvec(&msg.msg_iter, ITER_SOURCE, b->bv, b->n, b->len);
-	ret = socksplice_leg_send(sk, &msg, b->len, s->memcg);
+	ret = sks_paired_io_send(sk, &msg, b->len, s->memcg);
 
 	if (ret < 0 && ret != -EAGAIN && ret != -ENOMEM && ret != -ENOBUFS) {
 		/* tcp_sendmsg_locked() has consumed the error. */
@@ -210,34 +210,34 @@ static u32 sink_send(struct sosplice *s, struct batch *b, int *err, bool *hungry
 		/* It was reported when it came. */
 		if (own && !sk->sk_err)
 			WRITE_ONCE(sk->sk_err, own);
-		socksplice_soend_err_back(end);
+		sks_endpoint_err_back(end);
 	}
-	*hungry = ret < (int)b->len && tcp_rtx_and_write_queues_empty(sk);
+	*needs_retry = ret < (int)b->len && tcp_rtx_and_write_queues_empty(sk);
 	return max(ret, 0);
 }
 
 /* Nothing moves just now, and the source is locked: has its time run out? */
-static bool idle_is_over(struct sosplice *s)
+static bool idle_is_over(struct splice *s)
 {
 	if (!s->idle)
 		return false;
 	if (time_after_eq(jiffies, s->last + s->idle))
 		return true;
 	if (!delayed_work_pending(&s->tick))
-		socksplice_mover_tick(s, s->last + s->idle - jiffies);
+		sks_mover_tick(s, s->last + s->idle - jiffies);
 	return false;
 }
 
 /* With the source locked. The errno that ends the splice, 0 for an end without one,
  * or -1 if it goes on.
  */
-static int why_end(struct sosplice *s)
+static int why_end(struct splice *s)
 {
 	if (s->src->sk_err)
 		return 0;	/* stays for the application */
 	if (s->max && s->moved >= s->max)
 		return EFBIG;
-	if (test_bit(SOSPLICE_DROP, &s->flags))
+	if (test_bit(SPLICE_DROP, &s->flags))
 		return 0;
 	if (sink_is_dead(s))
 		return EPIPE;
@@ -247,7 +247,7 @@ static int why_end(struct sosplice *s)
 /* What the sink's TCP makes one packet of, which may be segmented later; as
  * tcp_xmit_size_goal(). The sink is locked.
  */
-static u32 sink_goal(const struct sosplice *s)
+static u32 sink_goal(const struct splice *s)
 {
 	const struct tcp_sock *tp = tcp_sk(s->dst);
 
@@ -259,25 +259,25 @@ static u32 sink_goal(const struct sosplice *s)
  * have room in its last packet, a paired one in its ring. What is wrong with it is for
  * sink_send().
  */
-static bool sink_is_full(const struct sosplice *s)
+static bool sink_is_full(const struct splice *s)
 {
 	struct sock *sk = s->dst;
 
 	sock_owned_by_me(sk);
-	if (!test_bit(SOSPLICE_TRACED, &s->flags) || !sink_is_ours(s) || sk->sk_err ||
+	if (!test_bit(SPLICE_TRACED, &s->flags) || !sink_is_ours(s) || sk->sk_err ||
 	    (1 << sk->sk_state) & ~(TCPF_ESTABLISHED | TCPF_CLOSE_WAIT) ||
-	    socksplice_chan_get(sk) || sk_stream_memory_free(sk) || !tcp_sk(sk)->packets_out)
+	    sks_end_get(sk) || sk_stream_memory_free(sk) || !tcp_sk(sk)->packets_out)
 		return false;
 	set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
 	return true;
 }
 
 /* Both sockets are locked, and the source has data. *@why: as why_end(). */
-static enum mover_next move(struct sosplice *s, u32 *left, int *why)
+static enum mover_next move(struct splice *s, u32 *left, int *why)
 {
 	const u32 goal = sink_goal(s);
 	u32 limit = *left, sent;
-	bool hungry, full;
+	bool needs_retry, full;
 	struct batch b;
 	int err = 0;
 
@@ -288,21 +288,21 @@ static enum mover_next move(struct sosplice *s, u32 *left, int *why)
 		limit -= limit % goal;
 	if (s->max)
 		limit = min_t(u64, limit, s->max - s->moved);
-	if (!test_bit(SOSPLICE_TRACED, &s->flags))
-		socksplice_loop_ident(s->src, &s->src_id);
+	if (!test_bit(SPLICE_TRACED, &s->flags))
+		sks_loop_ident(s->src, &s->src_id);
 	/* Before the batch, which takes time and may copy. */
 	if (sink_is_full(s))
 		return NEXT_WAIT;
-	socksplice_batch_fill(s, &b, limit);
+	sks_batch_fill(s, &b, limit);
 	if (!b.len) {
 		if (b.foreign)
 			*why = 0;	/* a read says what is the matter */
 		/* An urgent byte was passed over, or there is no memory for a copy. */
 		return has_data(s->src) ? NEXT_LATER : NEXT_ROUND;
 	}
-	sent = sink_send(s, &b, &err, &hungry);
+	sent = sink_send(s, &b, &err, &needs_retry);
 	full = sent < b.len;
-	socksplice_batch_free(&b);
+	sks_batch_free(&b);
 	settle(s, sent, b.ring);
 	*left -= min(*left, sent);
 
@@ -311,16 +311,16 @@ static enum mover_next move(struct sosplice *s, u32 *left, int *why)
 	else if (full)
 		*why = why_end(s);	/* the sink may have died of it */
 	if (full)
-		return hungry ? NEXT_LATER : NEXT_WAIT;
+		return needs_retry ? NEXT_LATER : NEXT_WAIT;
 	return *left >= goal ? NEXT_ROUND : NEXT_NOW;
 }
 
 /* The source is locked: no reader is to take what it was to move, or to read on behind that. */
-static bool may_take(struct sosplice *s, bool first)
+static bool may_take(struct splice *s, bool first)
 {
 	struct sock *src = s->src;
-	const bool may = socksplice_leg_enter(src) &&
-			 !(first && has_data(src) && socksplice_sleeper_expel(src));
+	const bool may = sks_paired_io_enter(src) &&
+			 !(first && has_data(src) && sks_evict_expel(src));
 
 	WRITE_ONCE(s->awaits_reader, !may);
 	return may;
@@ -329,39 +329,39 @@ static bool may_take(struct sosplice *s, bool first)
 /* The source is locked. The beginning of the splice is over, for setsockopt() to return:
  * what was queued then has moved, or the sink does not take it now.
  */
-static void note_settled(struct sosplice *s, enum mover_next next)
+static void note_settled(struct splice *s, enum mover_next next)
 {
 	if (next == NEXT_WAIT || next == NEXT_LATER || s->moved >= s->queued)
-		socksplice_sosplice_settle(s);
+		sks_splice_settle(s);
 }
 
 /* The source is locked. Something has gone wrong with a sink that lives on, an ICMP error
  * for IP_RECVERR: sets *@why to it. False where the sink is busy.
  */
-static bool note_sink_error(struct sosplice *s, int *why)
+static bool note_sink_error(struct splice *s, int *why)
 {
 	struct sock *sk = s->dst;
 	int own;
 
 	if (likely(!READ_ONCE(sk->sk_err)) || sk == s->src)
 		return true;
-	if (!socksplice_soend_trylock(sk))
+	if (!sks_endpoint_trylock(sk))
 		return false;
 	own = READ_ONCE(sk->sk_err);
-	if (own && sink_is_ours(s) && own != socksplice_soend_get(sk)->err)
+	if (own && sink_is_ours(s) && own != sks_endpoint_get(sk)->err)
 		*why = own;
 	release_sock(sk);
 	return true;
 }
 
 /* The source is locked, and has data. */
-static enum mover_next lock_sink_and_move(struct sosplice *s, u32 *left, int *why)
+static enum mover_next lock_sink_and_move(struct splice *s, u32 *left, int *why)
 {
 	enum mover_next next;
 
 	if (s->dst == s->src)
 		return move(s, left, why);
-	if (!socksplice_soend_trylock(s->dst))
+	if (!sks_endpoint_trylock(s->dst))
 		return NEXT_BUSY;
 	next = move(s, left, why);
 	release_sock(s->dst);
@@ -369,7 +369,7 @@ static enum mover_next lock_sink_and_move(struct sosplice *s, u32 *left, int *wh
 }
 
 /* The source is locked. */
-static enum mover_next mover_round(struct sosplice *s, u32 *left)
+static enum mover_next mover_round(struct splice *s, u32 *left)
 {
 	enum mover_next next = NEXT_WAIT;
 	struct sock *src = s->src;
@@ -389,22 +389,22 @@ static enum mover_next mover_round(struct sosplice *s, u32 *left)
 		note_settled(s, next);
 		return next;
 	}
-	socksplice_sosplice_end(s, why);
+	sks_splice_end(s, why);
 	return NEXT_WAIT;
 }
 
 /* The source is locked: a round, unless the splice has not begun or has ended. */
-static enum mover_next mover_round_if_runs(struct sosplice *s, u32 *left)
+static enum mover_next mover_round_if_runs(struct splice *s, u32 *left)
 {
-	const struct soend *end = socksplice_soend_get(s->src);
+	const struct splice_endpoint *end = sks_endpoint_get(s->src);
 
 	sock_owned_by_me(s->src);
-	if (!end || end->out != s || !test_bit(SOSPLICE_RUNNING, &s->flags))
+	if (!end || end->out != s || !test_bit(SPLICE_RUNNING, &s->flags))
 		return NEXT_WAIT;
 	return mover_round(s, left);
 }
 
-void socksplice_mover_begin(struct sosplice *s)
+void sks_mover_begin(struct splice *s)
 {
 	u32 left = MOVER_BUDGET;
 	enum mover_next next;
@@ -415,24 +415,24 @@ void socksplice_mover_begin(struct sosplice *s)
 		next = mover_round_if_runs(s, &left);
 		release_sock(s->src);
 		again = next == NEXT_ROUND;
-		if (next == NEXT_NOW && !test_bit(SOSPLICE_SETTLED, &s->flags)) {
+		if (next == NEXT_NOW && !test_bit(SPLICE_SETTLED, &s->flags)) {
 			left = MOVER_BUDGET;
 			again = !fatal_signal_pending(current);
 		}
 		cond_resched();
 	} while (again);
 	if (next != NEXT_WAIT)
-		socksplice_mover_queue(s);
+		sks_mover_queue(s);
 }
 
 /* Rounds until there is nothing to move, no room or no budget. */
-static enum mover_next mover_rounds(struct sosplice *s)
+static enum mover_next mover_rounds(struct splice *s)
 {
 	enum mover_next next;
 	u32 left = MOVER_BUDGET;
 
 	do {
-		if (!socksplice_soend_trylock(s->src))
+		if (!sks_endpoint_trylock(s->src))
 			return NEXT_BUSY;
 		next = mover_round_if_runs(s, &left);
 		release_sock(s->src);
@@ -445,28 +445,28 @@ static enum mover_next mover_rounds(struct sosplice *s)
  * has forgotten the splice already may be owned for ever, and hold nothing of ours. A sink that
  * takes the splice only now has the mover look again: see splice().
  */
-static bool leave_sink(struct sosplice *s)
+static bool leave_sink(struct splice *s)
 {
 	struct sock *sk = s->dst;
-	struct soend *end;
+	struct splice_endpoint *end;
 	bool ours;
 
-	if (!test_bit(SOSPLICE_SINK_KNOWS, &s->flags))
+	if (!test_bit(SPLICE_SINK_KNOWS, &s->flags))
 		return true;
-	if (!socksplice_soend_trylock(sk))
+	if (!sks_endpoint_trylock(sk))
 		return false;
-	end = socksplice_soend_get(sk);
+	end = sks_endpoint_get(sk);
 	ours = end && end->in == s;
 	if (ours) {
 		WRITE_ONCE(end->in, NULL);
-		clear_bit(SOSPLICE_SINK_KNOWS, &s->flags);
-		socksplice_soend_update(sk, end);
-		if (test_bit(SOSPLICE_UNDONE, &s->flags) && !end->out)
-			socksplice_soend_detach(sk);
+		clear_bit(SPLICE_SINK_KNOWS, &s->flags);
+		sks_endpoint_update(sk, end);
+		if (test_bit(SPLICE_UNDONE, &s->flags) && !end->out)
+			sks_endpoint_detach(sk);
 	}
 	release_sock(sk);
 	if (ours)
-		socksplice_sosplice_put(s);
+		sks_splice_put(s);
 	return true;
 }
 
@@ -504,31 +504,31 @@ static u64 cpu_since(const struct cpu_mark *m)
 }
 
 /* What is left to do, or NEXT_WAIT. */
-static enum mover_next mover_run(struct sosplice *s)
+static enum mover_next mover_run(struct splice *s)
 {
 	enum mover_next next = NEXT_WAIT;
 
-	if (test_and_clear_bit(SOSPLICE_SOURCE_GONE, &s->flags))
-		socksplice_sosplice_end_orphan(s);
-	if (!test_bit(SOSPLICE_ENDED, &s->flags))
+	if (test_and_clear_bit(SPLICE_SOURCE_GONE, &s->flags))
+		sks_splice_end_orphan(s);
+	if (!test_bit(SPLICE_ENDED, &s->flags))
 		next = mover_rounds(s);
-	if (test_bit(SOSPLICE_ENDED, &s->flags))
+	if (test_bit(SPLICE_ENDED, &s->flags))
 		next = leave_sink(s) ? NEXT_WAIT : NEXT_LATER;
 	return next;
 }
 
-static void mover_run_and_plan(struct sosplice *s)
+static void mover_run_and_plan(struct splice *s)
 {
 	unsigned int backoff = 1;
 
 	switch (mover_run(s)) {
 	case NEXT_NOW:
 	case NEXT_ROUND:
-		socksplice_mover_queue(s);
+		sks_mover_queue(s);
 		break;
 	case NEXT_LATER:
 	case NEXT_BUSY:
-		socksplice_mover_tick(s, s->backoff);
+		sks_mover_tick(s, s->backoff);
 		backoff = min_t(unsigned int, 2 * s->backoff, MOVER_BACKOFF_MAX);
 		break;
 	case NEXT_WAIT:
@@ -537,17 +537,17 @@ static void mover_run_and_plan(struct sosplice *s)
 	s->backoff = backoff;
 }
 
-void socksplice_mover_work(struct work_struct *work)
+void sks_mover_work(struct work_struct *work)
 {
-	struct sosplice *s = container_of(work, struct sosplice, work);
+	struct splice *s = container_of(work, struct splice, work);
 	/* An end is short, and happens once. */
-	const bool ends = READ_ONCE(s->flags) & (BIT(SOSPLICE_ENDED) |
-						 BIT(SOSPLICE_SOURCE_GONE) | BIT(SOSPLICE_DROP));
+	const bool ends = READ_ONCE(s->flags) & (BIT(SPLICE_ENDED) |
+						 BIT(SPLICE_SOURCE_GONE) | BIT(SPLICE_DROP));
 	const struct cpu_mark mark = cpu_mark();
-	struct budget_cpu *entered = ends ? NULL : socksplice_budget_enter(s);
+	struct budget_cpu *entered = ends ? NULL : sks_budget_enter(s);
 
 	if (ends || entered)
 		mover_run_and_plan(s);
-	socksplice_budget_leave(s->user, entered, cpu_since(&mark));
-	socksplice_sosplice_put(s);
+	sks_budget_leave(s->user, entered, cpu_since(&mark));
+	sks_splice_put(s);
 }

@@ -5,12 +5,12 @@
 #include "sosplice/splice.h"
 
 /* The work of a splice. */
-void socksplice_mover_work(struct work_struct *work);
+void sks_mover_work(struct work_struct *work);
 
 /* The first rounds, run by the caller of setsockopt(), which holds @s: until what was queued has
  * moved or the sink takes no more. Where another task is in the way, the mover goes on, and
- * says so by SOSPLICE_SETTLED.
+ * says so by SPLICE_SETTLED.
  */
-void socksplice_mover_begin(struct sosplice *s);
+void sks_mover_begin(struct splice *s);
 
 #endif /* SOCKSPLICE_MOVER_H */

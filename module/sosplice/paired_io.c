@@ -9,40 +9,40 @@
 #include "pair/look.h"
 #include "sosplice/paired_io.h"
 
-bool socksplice_leg_enter(struct sock *sk)
+bool sks_paired_io_enter(struct sock *sk)
 {
-	struct socksplice_chan *c = rx_chan(sk);
+	struct pair_end *paired = live_end(sk);
 
 	sock_owned_by_me(sk);
-	if (!c)
+	if (!paired)
 		return true;
 	/* He has looked, and reads up to where the ring was then; or waits to, and may
 	 * have the first part of what he reads.
 	 */
-	if (c->rx_between || c->rx_taking)
+	if (paired->rx_mid_read || paired->rx_taking)
 		return false;
 	if (rcu_access_pointer(sk->sk_wq))
-		socksplice_rx_mark_ready(sk, c);
+		sks_rx_mark_ready(sk, paired);
 	return true;
 }
 
-bool socksplice_leg_cap(const struct sock *sk, u32 *limit)
+bool sks_paired_io_cap(const struct sock *sk, u32 *limit)
 {
-	const struct socksplice_chan *c = rx_chan(sk);
-	struct rx_look l;
+	const struct pair_end *paired = live_end(sk);
+	struct rx_readable l;
 
 	sock_owned_by_me(sk);
-	if (!c)
+	if (!paired)
 		return false;
-	rx_look(sk, c, &l);
+	rx_readable(sk, paired, &l);
 	*limit = min(*limit, l.tcp ? : l.ring);
 	return !l.tcp && l.ring;
 }
 
-unsigned int socksplice_leg_fill(const struct sock *sk, struct bio_vec *bv, unsigned int max,
-				 u32 limit, u32 *len)
+unsigned int sks_paired_io_fill(const struct sock *sk, struct bio_vec *bv, unsigned int max,
+				u32 limit, u32 *len)
 {
-	struct ring *r = &socksplice_chan_peer(rx_chan(sk))->ring;
+	struct ring *r = &sks_end_peer(live_end(sk))->ring;
 	unsigned int n = 0;
 	u32 done = 0, seg;
 
@@ -59,55 +59,55 @@ unsigned int socksplice_leg_fill(const struct sock *sk, struct bio_vec *bv, unsi
 	return n;
 }
 
-void socksplice_leg_ring_done(struct sock *sk, u32 n)
+void sks_paired_io_ring_done(struct sock *sk, u32 n)
 {
-	socksplice_rx_consume(sk, rx_chan(sk), n);
-	socksplice_stat_add(SOCKSPLICE_STAT_so_splice_from_ring_bytes, n);
+	sks_rx_consume(sk, live_end(sk), n);
+	sks_stat_add(SOCKSPLICE_STAT_so_splice_from_ring_bytes, n);
 }
 
-void socksplice_leg_tcp_done(struct sock *sk, u32 n)
+void sks_paired_io_tcp_done(struct sock *sk, u32 n)
 {
-	struct socksplice_chan *c = rx_chan(sk), *peer;
+	struct pair_end *paired = live_end(sk), *peer;
 
 	sock_owned_by_me(sk);
 	tcp_read_done(sk, n);
-	if (!c)
+	if (!paired)
 		return;
-	peer = socksplice_chan_peer(c);
+	peer = sks_end_peer(paired);
 	WRITE_ONCE(peer->tcp_taken, peer->tcp_taken + n);
 }
 
-u32 socksplice_leg_unread(const struct sock *sk)
+u32 sks_paired_io_unread(const struct sock *sk)
 {
-	const struct socksplice_chan *c = rx_chan(sk);
+	const struct pair_end *paired = live_end(sk);
 
 	sock_owned_by_me(sk);
-	return c ? socksplice_look_ring_unread(sk, c) : 0;
+	return paired ? sks_look_ring_unread(sk, paired) : 0;
 }
 
-bool socksplice_leg_must_wait(struct sock *sk)
+bool sks_paired_io_must_wait(struct sock *sk)
 {
-	struct socksplice_chan *c = rx_chan(sk);
+	struct pair_end *paired = live_end(sk);
 
 	sock_owned_by_me(sk);
-	return c && c->tx_between;
+	return paired && paired->tx_mid_message;
 }
 
-int socksplice_leg_send(struct sock *sk, struct msghdr *msg, size_t len,
-			struct mem_cgroup *memcg)
+int sks_paired_io_send(struct sock *sk, struct msghdr *msg, size_t len,
+		       struct mem_cgroup *memcg)
 {
-	struct socksplice_chan *c = rx_chan(sk);
+	struct pair_end *paired = live_end(sk);
 	struct mem_cgroup *old;
 	u64 before;
 	int ret;
 
 	sock_owned_by_me(sk);
-	if (!c)
+	if (!paired)
 		return tcp_sendmsg_locked(sk, msg, len);
-	before = c->ring_bytes;		/* nobody waits, so the lock is kept, and @c with it */
+	before = paired->ring_bytes;	/* no wait: the lock is kept, and @paired with it */
 	old = set_active_memcg(memcg);
-	ret = socksplice_tx_sendmsg_locked(sk, msg, false);	/* the source is locked, too */
+	ret = sks_tx_sendmsg_locked(sk, msg, false);	/* the source is locked, too */
 	set_active_memcg(old);
-	socksplice_stat_add(SOCKSPLICE_STAT_so_splice_to_ring_bytes, c->ring_bytes - before);
+	sks_stat_add(SOCKSPLICE_STAT_so_splice_to_ring_bytes, paired->ring_bytes - before);
 	return ret;
 }

@@ -9,10 +9,10 @@
  * by TCP when that is full, whose write_space has the mover come back.
  *
  * Who appends to the ring of a source queues the mover instead of waking the reader. He
- * has no lock of the source's; he finds the splice by chan->end and soend->out under RCU:
+ * has no lock of the source's; he finds the splice by end->guest and endpoint->out under RCU:
  *
- *	append, smp_mb, soend->out		who appends
- *	soend->out = NULL, smp_mb, wake all	who ends the splice
+ *	append, smp_mb, endpoint->out		who appends
+ *	endpoint->out = NULL, smp_mb, wake all	who ends the splice
  *
  * Either he sees that the splice has ended and wakes the readers himself, or those whom
  * its end wakes find his bytes.
@@ -26,40 +26,40 @@
 
 struct mem_cgroup;
 struct sock;
-struct socksplice_chan;
+struct pair_end;
 
 /* Of a source, which is locked, paired or not. */
 
 /* The mover is about to look: false while another reader is in the middle of a read, with
  * the lock dropped. From then on the peer may use the ring.
  */
-bool socksplice_leg_enter(struct sock *sk);
+bool sks_paired_io_enter(struct sock *sk);
 
 /* True if the ring's bytes stand next: *@limit is cut to how many. Else it is cut to how
  * many of TCP's stand before those.
  */
-bool socksplice_leg_cap(const struct sock *sk, u32 *limit);
+bool sks_paired_io_cap(const struct sock *sk, u32 *limit);
 
 /* Where the ring's next @limit bytes lie, at most @max pieces; they stay until
- * socksplice_leg_ring_done(). Returns the number of pieces, and of bytes in *@len.
+ * sks_paired_io_ring_done(). Returns the number of pieces, and of bytes in *@len.
  */
-unsigned int socksplice_leg_fill(const struct sock *sk, struct bio_vec *bv, unsigned int max,
-				 u32 limit, u32 *len);
+unsigned int sks_paired_io_fill(const struct sock *sk, struct bio_vec *bv, unsigned int max,
+				u32 limit, u32 *len);
 
 /* Takes @n bytes off the ring, or off TCP's queue. */
-void socksplice_leg_ring_done(struct sock *sk, u32 n);
-void socksplice_leg_tcp_done(struct sock *sk, u32 n);
+void sks_paired_io_ring_done(struct sock *sk, u32 n);
+void sks_paired_io_tcp_done(struct sock *sk, u32 n);
 
 /* Unread bytes that the ring holds within the reader's reach. */
-u32 socksplice_leg_unread(const struct sock *sk);
+u32 sks_paired_io_unread(const struct sock *sk);
 
 /* Of a sink, which is locked: somebody's message is half-way in its ring, try later. */
-bool socksplice_leg_must_wait(struct sock *sk);
+bool sks_paired_io_must_wait(struct sock *sk);
 
 /* As tcp_sendmsg_locked(), with MSG_DONTWAIT, by the sink's ring if it has one; @memcg
  * pays for that.
  */
-int socksplice_leg_send(struct sock *sk, struct msghdr *msg, size_t len,
-			struct mem_cgroup *memcg);
+int sks_paired_io_send(struct sock *sk, struct msghdr *msg, size_t len,
+		       struct mem_cgroup *memcg);
 
 #endif /* SOCKSPLICE_LEG_H */

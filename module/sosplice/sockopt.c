@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The doors: sockopt_bsd.c, and the private socket option SOL_IP, SOCKSPLICE_SO_SPLICE. TCP sockets of
- * both families pass there what the kernel does not know; the socket is not locked,
- * and netfilter's core holds the module meanwhile.
+ * The two ways to call SO_SPLICE: sockopt_bsd.c, and the private socket option SOL_IP,
+ * SOCKSPLICE_SO_SPLICE. TCP sockets of both families hand options that the kernel does not know
+ * to netfilter's core, which calls this. The socket is not locked, and netfilter's core holds
+ * the module meanwhile.
  */
 #include <linux/compat.h>
 #include <linux/math64.h>
@@ -20,7 +21,7 @@
 /* As OpenBSD takes it: nothing, an int, or the whole struct. 32-bit callers, whose
  * struct is another one, may give an int.
  */
-int socksplice_sopt_set(struct sock *sk, sockptr_t arg, unsigned int len)
+int sks_sockopt_set(struct sock *sk, sockptr_t arg, unsigned int len)
 {
 	struct socksplice_so_splice opt = { .sp_fd = -1 };
 
@@ -37,48 +38,48 @@ int socksplice_sopt_set(struct sock *sk, sockptr_t arg, unsigned int len)
 		return -EINVAL;
 	/* A century is for ever enough. */
 	opt.sp_idle_sec = min_t(s64, opt.sp_idle_sec, 100LL * 366 * 24 * 60 * 60);
-	return socksplice_sosplice_set(sk, opt.sp_fd, opt.sp_max,
-				       opt.sp_idle_sec * USEC_PER_SEC + opt.sp_idle_usec);
+	return sks_splice_set(sk, opt.sp_fd, opt.sp_max,
+			      opt.sp_idle_sec * USEC_PER_SEC + opt.sp_idle_usec);
 }
 
-int socksplice_sopt_get(const struct sock *sk, sockptr_t val, int *len)
+int sks_sockopt_get(const struct sock *sk, sockptr_t val, int *len)
 {
 	s64 moved;
 
-	if (!socksplice_sosplice_is_tcp(sk))
+	if (!sks_splice_is_tcp(sk))
 		return -EPROTONOSUPPORT;
 	if (*len < (int)sizeof(moved))
 		return -EINVAL;
-	moved = socksplice_sosplice_moved(sk);
+	moved = sks_splice_moved(sk);
 	*len = sizeof(moved);
 	return copy_to_sockptr(val, &moved, sizeof(moved)) ? -EFAULT : 0;
 }
 
-static int door_set(struct sock *sk, int optval, sockptr_t arg, unsigned int len)
+static int private_set(struct sock *sk, int optval, sockptr_t arg, unsigned int len)
 {
-	return socksplice_sopt_set(sk, arg, len);
+	return sks_sockopt_set(sk, arg, len);
 }
 
-static int door_get(struct sock *sk, int optval, void __user *user, int *len)
+static int private_get(struct sock *sk, int optval, void __user *user, int *len)
 {
-	return socksplice_sopt_get(sk, USER_SOCKPTR(user), len);
+	return sks_sockopt_get(sk, USER_SOCKPTR(user), len);
 }
 
-static struct nf_sockopt_ops door = {
+static struct nf_sockopt_ops private_option = {
 	.pf		= PF_INET,
 	.set_optmin	= SOCKSPLICE_SO_SPLICE,
 	.set_optmax	= SOCKSPLICE_SO_SPLICE + 1,
-	.set		= door_set,
+	.set		= private_set,
 	.get_optmin	= SOCKSPLICE_SO_SPLICE,
 	.get_optmax	= SOCKSPLICE_SO_SPLICE + 1,
-	.get		= door_get,
+	.get		= private_get,
 	.owner		= THIS_MODULE,
 };
 
-void socksplice_sopt_enable(bool on)
+void sks_sockopt_enable(bool on)
 {
-	WRITE_ONCE(socksplice_sosplice_enabled, on);
-	socksplice_literal_update();
+	WRITE_ONCE(sks_splice_enabled, on);
+	sks_sockopt_bsd_update();
 }
 
 static int enable_param_set(const char *val, const struct kernel_param *kp)
@@ -87,7 +88,7 @@ static int enable_param_set(const char *val, const struct kernel_param *kp)
 	int err = kstrtobool(val, &on);
 
 	if (!err)
-		socksplice_sopt_enable(on);
+		sks_sockopt_enable(on);
 	return err;
 }
 
@@ -96,21 +97,21 @@ static const struct kernel_param_ops enable_param_ops = {
 	.get = param_get_bool,
 };
 
-module_param_cb(so_splice, &enable_param_ops, &socksplice_sosplice_enabled, 0644);
+module_param_cb(so_splice, &enable_param_ops, &sks_splice_enabled, 0644);
 __MODULE_PARM_TYPE(so_splice, "bool");
 MODULE_PARM_DESC(so_splice, "Accept new splices (SO_SPLICE) (default: no)");
 
-int socksplice_sopt_init(void)
+int sks_sockopt_init(void)
 {
-	int err = nf_register_sockopt(&door);
+	int err = nf_register_sockopt(&private_option);
 
 	if (!err)
-		socksplice_literal_init();
+		sks_sockopt_bsd_init();
 	return err;
 }
 
-void socksplice_sopt_exit(void)
+void sks_sockopt_exit(void)
 {
-	socksplice_literal_exit();
-	nf_unregister_sockopt(&door);
+	sks_sockopt_bsd_exit();
+	nf_unregister_sockopt(&private_option);
 }

@@ -7,17 +7,17 @@
 
 struct sock;
 
-/* Opens the doors. 0, or -EBUSY where something else has the option's number. */
-int socksplice_sopt_init(void);
-void socksplice_sopt_exit(void);
+/* Opens both ways. 0, or -EBUSY where something else has the option's number. */
+int sks_sockopt_init(void);
+void sks_sockopt_exit(void);
 
 /* Whether new splices are accepted; else -ENOPROTOOPT. May sleep. */
-void socksplice_sopt_enable(bool on);
+void sks_sockopt_enable(bool on);
 
 /* setsockopt(SO_SPLICE) with @len bytes at @arg; see so_splice(4). */
-int socksplice_sopt_set(struct sock *sk, sockptr_t arg, unsigned int len);
+int sks_sockopt_set(struct sock *sk, sockptr_t arg, unsigned int len);
 
 /* getsockopt(SO_SPLICE): *@len bytes are at @val, and then as many as were written. */
-int socksplice_sopt_get(const struct sock *sk, sockptr_t val, int *len);
+int sks_sockopt_get(const struct sock *sk, sockptr_t val, int *len);
 
 #endif /* SOCKSPLICE_SOPT_H */

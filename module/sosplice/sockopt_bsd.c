@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Similar to hook.c. A call that was redirected holds a module reference, or finds the module
- * going and returns at once: socksplice_inflight_drain() waits for that.
+ * going and returns at once: sks_inflight_drain() waits for that.
  */
 #include <linux/ftrace.h>
 #include <linux/module.h>
@@ -19,7 +19,7 @@ static bool literal_ready;		/* between init and exit */
 static bool literal_on = true;		/* the administrator wants it; read without */
 static int literal_status = LITERAL_UNUSED;	/* read without */
 
-int socksplice_literal_status(void)
+int sks_sockopt_bsd_status(void)
 {
 	return READ_ONCE(literal_status);
 }
@@ -35,7 +35,7 @@ static int literal_setsockopt(struct socket *sock, int level, int optname,
 	int ret = -ENOPROTOOPT;
 
 	if (try_module_get(THIS_MODULE)) {
-		ret = socksplice_sopt_set(sock->sk, optval, optlen);
+		ret = sks_sockopt_set(sock->sk, optval, optlen);
 		module_put(THIS_MODULE);
 	}
 	return ret;
@@ -50,7 +50,7 @@ static int literal_getsockopt(struct sock *sk, int level, int optname,
 	if (try_module_get(THIS_MODULE)) {
 		ret = -EFAULT;
 		if (!copy_from_sockptr(&len, optlen, sizeof(len)))
-			ret = socksplice_sopt_get(sk, optval, &len);
+			ret = sks_sockopt_get(sk, optval, &len);
 		if (!ret && copy_to_sockptr(optlen, &len, sizeof(len)))
 			ret = -EFAULT;
 		module_put(THIS_MODULE);
@@ -157,13 +157,13 @@ static void hooks_free(void)
 
 #endif
 
-void socksplice_literal_update(void)
+void sks_sockopt_bsd_update(void)
 {
 	int status;
 
 	mutex_lock(&literal_lock);
 	status = literal_status;
-	if (literal_ready && literal_on && status && READ_ONCE(socksplice_sosplice_enabled)) {
+	if (literal_ready && literal_on && status && READ_ONCE(sks_splice_enabled)) {
 		status = hooks_add();
 		if (status)
 			pr_warn("setsockopt(SOL_SOCKET, SO_SPLICE) cannot be had (error %d): use the module's own level, as <socksplice.h> does\n",
@@ -182,15 +182,15 @@ static void set_ready(bool ready)
 	mutex_lock(&literal_lock);
 	literal_ready = ready;
 	mutex_unlock(&literal_lock);
-	socksplice_literal_update();
+	sks_sockopt_bsd_update();
 }
 
-void socksplice_literal_init(void)
+void sks_sockopt_bsd_init(void)
 {
 	set_ready(true);
 }
 
-void socksplice_literal_exit(void)
+void sks_sockopt_bsd_exit(void)
 {
 	set_ready(false);
 	hooks_free();
@@ -203,7 +203,7 @@ static int literal_param_set(const char *val, const struct kernel_param *kp)
 	mutex_lock(&literal_lock);
 	err = param_set_bool(val, kp);
 	mutex_unlock(&literal_lock);
-	socksplice_literal_update();
+	sks_sockopt_bsd_update();
 	return err;
 }
 

@@ -19,15 +19,15 @@
 #define LITERAL_UNUSED	1	/* not asked for */
 
 /* May sleep, as all of these. From init on the other functions work. */
-void socksplice_literal_init(void);
+void sks_sockopt_bsd_init(void);
 
 /* No call is redirected after this, but some may still be inside. */
-void socksplice_literal_exit(void);
+void sks_sockopt_bsd_exit(void);
 
 /* Redirects, or undoes it, as is wanted now. */
-void socksplice_literal_update(void);
+void sks_sockopt_bsd_update(void);
 
 /* 0 if calls are redirected, LITERAL_UNUSED, or why they cannot be (-errno). */
-int socksplice_literal_status(void);
+int sks_sockopt_bsd_status(void);
 
 #endif /* SOCKSPLICE_LITERAL_H */

@@ -25,7 +25,7 @@ static unsigned long patience;		/* with the first that is not answered */
 /* One interval may pass until the first probe, one until it is judged. */
 static void set_times(void)
 {
-	unsigned long timeout = READ_ONCE(socksplice_path_timeout) * HZ;
+	unsigned long timeout = READ_ONCE(sks_path_timeout) * HZ;
 
 	interval = max(timeout / 5, (unsigned long)HZ);
 	patience = timeout - 2 * interval;
@@ -42,7 +42,7 @@ static void send_probe(struct sock *sk)
 	WRITE_ONCE(tp->snd_nxt, tp->snd_una - 1);
 	__tcp_send_ack(sk, tp->rcv_nxt, 0);
 	WRITE_ONCE(tp->snd_nxt, snd_nxt);
-	socksplice_stat_inc(SOCKSPLICE_STAT_probes_sent);
+	sks_stat_inc(SOCKSPLICE_STAT_probes_sent);
 }
 
 static bool may_probe(const struct sock *sk)
@@ -53,32 +53,32 @@ static bool may_probe(const struct sock *sk)
 	 * count among its duplicate ACKs. Nor while an ACK is owed: TCP would take it for
 	 * sent with the probe, and the peer reads nothing of a segment that old.
 	 */
-	return socksplice_path_asks(sk) &&
+	return sks_path_asks(sk) &&
 	       !inet_csk_ack_scheduled(sk) && !tp->compressed_ack &&
 	       !tp->packets_out && tp->write_seq == tp->snd_una && !tp->repair;
 }
 
-static u64 both_rings(const struct socksplice_chan *c, const struct socksplice_chan *peer)
+static u64 both_rings(const struct pair_end *end, const struct pair_end *peer)
 {
-	return READ_ONCE(c->ring_bytes) + READ_ONCE(peer->ring_bytes);
+	return READ_ONCE(end->ring_bytes) + READ_ONCE(peer->ring_bytes);
 }
 
 /* Without the socket's lock, which its owner may hold for long. */
-static bool is_answered(const struct socksplice_chan *c)
+static bool is_answered(const struct pair_end *end)
 {
 	const struct sock *sk;
 	bool answered;
 
 	rcu_read_lock();
-	sk = rcu_dereference(c->sk);
-	answered = !sk || READ_ONCE(tcp_sk(sk)->rcv_tstamp) != c->probe_tstamp;
+	sk = rcu_dereference(end->sk);
+	answered = !sk || READ_ONCE(tcp_sk(sk)->rcv_tstamp) != end->probe_tstamp;
 	rcu_read_unlock();
 	return answered;
 }
 
-static void probe_send(struct socksplice_chan *c)
+static void probe_send(struct pair_end *end)
 {
-	struct sock *sk = socksplice_chan_trylock(c);
+	struct sock *sk = sks_end_trylock(end);
 	const struct tcp_sock *tp;
 
 	if (IS_ERR_OR_NULL(sk))
@@ -86,37 +86,37 @@ static void probe_send(struct socksplice_chan *c)
 	tp = tcp_sk(sk);
 	/* The path may just have shown that it works. */
 	if (may_probe(sk) && tcp_jiffies32 - tp->rcv_tstamp >= interval / 2) {
-		if (!c->probe_pending) {
-			c->probe_tstamp = tp->rcv_tstamp;
-			c->probe_since = jiffies;
-			c->probe_pending = true;
+		if (!end->probe_pending) {
+			end->probe_tstamp = tp->rcv_tstamp;
+			end->probe_since = jiffies;
+			end->probe_pending = true;
 		}
 		send_probe(sk);
 	}
-	socksplice_chan_unlock(sk);
+	sks_end_unlock(sk);
 }
 
-static void probe_end(struct socksplice_chan *c, struct socksplice_chan *peer)
+static void probe_end(struct pair_end *end, struct pair_end *peer)
 {
-	u64 bytes = both_rings(c, peer);
-	bool active = bytes != c->probe_bytes;
+	u64 bytes = both_rings(end, peer);
+	bool active = bytes != end->probe_bytes;
 
-	c->probe_bytes = bytes;
-	if (c->probe_pending && is_answered(c))
-		c->probe_pending = false;
-	if (test_bit(CHAN_DROPPED, &c->flags) || (!active && !c->probe_pending))
+	end->probe_bytes = bytes;
+	if (end->probe_pending && is_answered(end))
+		end->probe_pending = false;
+	if (test_bit(END_DROPPED, &end->flags) || (!active && !end->probe_pending))
 		return;
-	if (c->probe_pending && time_after_eq(jiffies, c->probe_since + patience)) {
-		c->probe_pending = false;
-		socksplice_stat_inc(SOCKSPLICE_STAT_probes_lost);
-		socksplice_drop_chan(c, "path");
+	if (end->probe_pending && time_after_eq(jiffies, end->probe_since + patience)) {
+		end->probe_pending = false;
+		sks_stat_inc(SOCKSPLICE_STAT_probes_lost);
+		sks_unpair_chan(end, "path");
 		return;
 	}
-	probe_send(c);
+	probe_send(end);
 }
 
 /* Not idle pairs, for which probe_end() would do nothing. */
-static bool is_used(struct socksplice_chan *a, struct socksplice_chan *b)
+static bool is_used(struct pair_end *a, struct pair_end *b)
 {
 	u64 bytes = both_rings(a, b);
 
@@ -124,7 +124,7 @@ static bool is_used(struct socksplice_chan *a, struct socksplice_chan *b)
 	       bytes != b->probe_bytes || b->probe_pending;
 }
 
-static void probe_both(struct socksplice_chan *a, struct socksplice_chan *b)
+static void probe_both(struct pair_end *a, struct pair_end *b)
 {
 	probe_end(a, b);
 	probe_end(b, a);
@@ -133,18 +133,18 @@ static void probe_both(struct socksplice_chan *a, struct socksplice_chan *b)
 static void probe_work(struct work_struct *work)
 {
 	set_times();
-	socksplice_pairs_each(&batch, is_used, probe_both);
+	sks_pairs_each(&batch, is_used, probe_both);
 	/* The next new pair starts it again. */
-	if (socksplice_pairs_live())
+	if (sks_pairs_live())
 		schedule_delayed_work(&probe, interval);
 }
 
-void socksplice_probe_start(void)
+void sks_probe_start(void)
 {
 	schedule_delayed_work(&probe, HZ);
 }
 
-void socksplice_probe_exit(void)
+void sks_probe_exit(void)
 {
 	cancel_delayed_work_sync(&probe);
 }

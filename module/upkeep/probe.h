@@ -7,7 +7,7 @@
  * second: an ACK without data whose sequence number lies one before what the
  * peer expects, which makes the peer answer with an ACK (as keepalive does,
  * but by no timer, option or error that the application could see). Without
- * answers the pair goes back to TCP (unpair.h), socksplice_path_timeout after the
+ * answers the pair goes back to TCP (unpair.h), sks_path_timeout after the
  * path was lost, and its bytes meet there what stopped the packets. A probe never
  * resets anything. A pair that was idle for so long sends by TCP until that was answered.
  *
@@ -18,9 +18,9 @@
 #define SOCKSPLICE_PROBE_H
 
 /* There is a live pair: probe from now on. Any context. */
-void socksplice_probe_start(void);
+void sks_probe_start(void);
 
-/* No chan is left. */
-void socksplice_probe_exit(void);
+/* No end is left. */
+void sks_probe_exit(void);
 
 #endif /* SOCKSPLICE_PROBE_H */

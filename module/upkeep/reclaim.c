@@ -18,42 +18,42 @@ static DECLARE_DELAYED_WORK(idle, idle_work);
 static struct pairs_batch batch;
 static unsigned long idle_limit;	/* jiffies, in this pass; 0: none */
 
-/* Bytes of pages that @c's ring may keep: a page's if it carried nothing since the last look,
+/* Bytes of pages that @end's ring may keep: a page's if it carried nothing since the last look,
  * none after idle_limit. U32_MAX if it was used, or has no more than that. Notes what it sees.
  */
-static u32 spare(struct socksplice_chan *c)
+static u32 spare(struct pair_end *end)
 {
-	u64 bytes = READ_ONCE(c->ring_bytes);
+	u64 bytes = READ_ONCE(end->ring_bytes);
 
-	if (!READ_ONCE(c->ring.pages))
+	if (!READ_ONCE(end->ring.pages))
 		return U32_MAX;
-	if (bytes != c->idle_bytes) {
-		c->idle_bytes = bytes;
-		c->idle_since = jiffies;
+	if (bytes != end->idle_bytes) {
+		end->idle_bytes = bytes;
+		end->idle_since = jiffies;
 		return U32_MAX;
 	}
-	if (idle_limit && time_after_eq(jiffies, c->idle_since + idle_limit))
+	if (idle_limit && time_after_eq(jiffies, end->idle_since + idle_limit))
 		return 0;
-	return READ_ONCE(c->ring.filled) > PAGE_SIZE ? PAGE_SIZE : U32_MAX;
+	return READ_ONCE(end->ring.filled) > PAGE_SIZE ? PAGE_SIZE : U32_MAX;
 }
 
-static bool one_is_idle(struct socksplice_chan *a, struct socksplice_chan *b)
+static bool one_is_idle(struct pair_end *a, struct pair_end *b)
 {
 	const bool a_idle = spare(a) != U32_MAX, b_idle = spare(b) != U32_MAX;
 
 	return a_idle || b_idle;
 }
 
-static void give_back(struct socksplice_chan *c)
+static void give_back(struct pair_end *end)
 {
-	const u32 may_stay = spare(c);
+	const u32 may_stay = spare(end);
 
 	/* Pages with bytes unread stay, however long; those of a ring in use, for this time. */
-	if (may_stay != U32_MAX && socksplice_pages_release(c, may_stay) && !may_stay)
-		socksplice_stat_inc(SOCKSPLICE_STAT_rings_given_back);
+	if (may_stay != U32_MAX && sks_pages_release(end, may_stay) && !may_stay)
+		sks_stat_inc(SOCKSPLICE_STAT_rings_given_back);
 }
 
-static void give_both_back(struct socksplice_chan *a, struct socksplice_chan *b)
+static void give_both_back(struct pair_end *a, struct pair_end *b)
 {
 	give_back(a);
 	give_back(b);
@@ -61,19 +61,19 @@ static void give_both_back(struct socksplice_chan *a, struct socksplice_chan *b)
 
 static void idle_work(struct work_struct *work)
 {
-	idle_limit = READ_ONCE(socksplice_ring_idle) * HZ;
-	socksplice_pairs_each(&batch, one_is_idle, give_both_back);
+	idle_limit = READ_ONCE(sks_ring_idle) * HZ;
+	sks_pairs_each(&batch, one_is_idle, give_both_back);
 	/* The next new pair starts it again. */
-	if (socksplice_pairs_live())
+	if (sks_pairs_live())
 		schedule_delayed_work(&idle, IDLE_INTERVAL);
 }
 
-void socksplice_idle_start(void)
+void sks_reclaim_start(void)
 {
 	schedule_delayed_work(&idle, IDLE_INTERVAL);
 }
 
-void socksplice_idle_exit(void)
+void sks_reclaim_exit(void)
 {
 	cancel_delayed_work_sync(&idle);
 }

@@ -146,7 +146,7 @@ static bool gets_all(struct net *net, const struct sock *sk, int *budget)
 	return false;
 }
 
-bool socksplice_tap_sees(struct net *net, const struct ident *id)
+bool sks_yield_sees(struct net *net, const struct ident *id)
 {
 	struct sk_buff *sent, *received;
 	int budget = TAP_BUDGET;
@@ -177,23 +177,23 @@ bool socksplice_tap_sees(struct net *net, const struct ident *id)
 }
 
 /* A live socket keeps its namespace alive. A socket that is gone sends no packets. */
-static bool end_is_seen(const struct socksplice_chan *c)
+static bool end_is_seen(const struct pair_end *end)
 {
 	struct sock *sk;
 	bool seen;
 
 	rcu_read_lock();
-	sk = rcu_dereference(c->sk);
-	seen = sk && socksplice_tap_sees(sock_net(sk), &c->ident);
+	sk = rcu_dereference(end->sk);
+	seen = sk && sks_yield_sees(sock_net(sk), &end->ident);
 	rcu_read_unlock();
 	return seen;
 }
 
-static bool yields(struct socksplice_chan *a, struct socksplice_chan *b)
+static bool yields(struct pair_end *a, struct pair_end *b)
 {
-	const bool wanted = (test_bit(CHAN_YIELDS, &a->flags) ||
-			     test_bit(CHAN_YIELDS, &b->flags)) &&
-			    !test_bit(CHAN_DROPPED, &a->flags);
+	const bool wanted = (test_bit(END_YIELDS, &a->flags) ||
+			     test_bit(END_YIELDS, &b->flags)) &&
+			    !test_bit(END_DROPPED, &a->flags);
 
 	any |= wanted;
 	return wanted;
@@ -202,13 +202,13 @@ static bool yields(struct socksplice_chan *a, struct socksplice_chan *b)
 /* Only what two looks in a row saw counts: tcpdump's socket receives everything until
  * its filter is set.
  */
-static void yield_if_seen(struct socksplice_chan *a, struct socksplice_chan *b)
+static void yield_if_seen(struct pair_end *a, struct pair_end *b)
 {
 	const bool seen = end_is_seen(a) || end_is_seen(b);
 
-	if (seen && a->tapped)
-		socksplice_drop_chan(a, "captured");
-	a->tapped = seen;
+	if (seen && a->capture_seen)
+		sks_unpair_chan(a, "captured");
+	a->capture_seen = seen;
 }
 
 static void tap_work(struct work_struct *work)
@@ -216,18 +216,18 @@ static void tap_work(struct work_struct *work)
 	const u64 began = ktime_get_ns();
 
 	any = false;
-	socksplice_pairs_each(&batch, yields, yield_if_seen);
+	sks_pairs_each(&batch, yields, yield_if_seen);
 	/* The next new pair that yields starts the work again. */
 	if (any)
-		schedule_delayed_work(&tap, socksplice_rest(began, TAP_INTERVAL));
+		schedule_delayed_work(&tap, sks_throttle(began, TAP_INTERVAL));
 }
 
-void socksplice_tap_start(void)
+void sks_yield_start(void)
 {
 	schedule_delayed_work(&tap, TAP_INTERVAL);
 }
 
-void socksplice_tap_exit(void)
+void sks_yield_exit(void)
 {
 	cancel_delayed_work_sync(&tap);
 }

@@ -25,12 +25,12 @@ struct net;
 /* True if a packet socket in @net captures the connection whose end there is @id; also in
  * doubt, and if memory is short. Any context but a hard interrupt.
  */
-bool socksplice_tap_sees(struct net *net, const struct ident *id);
+bool sks_yield_sees(struct net *net, const struct ident *id);
 
-/* A pair with CHAN_YIELDS was made: starts the work. Any context but a hard interrupt. */
-void socksplice_tap_start(void);
+/* A pair with END_YIELDS was made: starts the work. Any context but a hard interrupt. */
+void sks_yield_start(void);
 
-/* Ends the work. No chan is left. May sleep. */
-void socksplice_tap_exit(void);
+/* Ends the work. No end is left. May sleep. */
+void sks_yield_exit(void);
 
 #endif /* SOCKSPLICE_TAP_H */

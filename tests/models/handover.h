@@ -88,7 +88,7 @@ struct thread {
 	u8 kind;
 	u8 message;
 	u8 progress;
-	u8 tcp, ring;		/* what a look says, as struct rx_look; before, rcv_nxt and tail */
+	u8 tcp, ring;		/* what a look says, as struct rx_readable; before, rcv_nxt and tail */
 	u8 copied;		/* copied_seq of a look without the lock */
 	u8 again:1, timeout:1, turn:1, part:1;
 	u8 queued:1, asleep:1, woken:1;	/* on its socket's wait queue */
@@ -98,7 +98,7 @@ struct state {
 	/* Socket A. a_lock: the actor plus one, 0 if nobody; so with the others. */
 	u8 a_lock;
 	u8 a_attached, a_err, a_shut;
-	u8 tx_closed;		/* CHAN_TX_CLOSED */
+	u8 tx_closed;		/* END_TX_CLOSED */
 	u8 want_space, space_waiters, progress;
 	u8 seq, spilled;
 	u8 pages;
@@ -114,8 +114,8 @@ struct state {
 	/* Socket B. */
 	u8 b_lock;
 	u8 b_attached, b_err, b_done, b_closed;
-	u8 rx_ready, rx_closed;	/* CHAN_RX_READY, CHAN_RX_CLOSED */
-	u8 rx_mutex, rx_between, rx_partial;
+	u8 rx_ready, rx_closed;	/* END_RX_READY, END_RX_CLOSED */
+	u8 rx_mutex, rx_mid_read, rx_partial;
 	u8 old_callers;		/* inside TCP's own recvmsg: each has a reference on the file */
 	u8 tcp_sleepers;	/* of these, on a wait queue */
 	u8 copied_seq;
@@ -127,7 +127,7 @@ struct state {
 
 	/* Un-pairing. */
 	u8 dropped;
-	u8 b_tx_closed;		/* CHAN_TX_CLOSED of the other direction, which is empty */
+	u8 b_tx_closed;		/* END_TX_CLOSED of the other direction, which is empty */
 
 	struct thread t[ACTORS];
 };

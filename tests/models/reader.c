@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* socksplice_rx_recvmsg() of module/datapath/rx.c and proto_close() of module/datapath/proto.c, step by
+/* sks_rx_recvmsg() of module/datapath/rx.c and proto_close() of module/datapath/proto.c, step by
  * step. The socket's lock keeps rcv_nxt, copied_seq and the tail still.
  */
 #include "handover.h"
@@ -32,13 +32,13 @@ static void end_of_file(void)
 		violated("the end of file after %u of %u bytes", S.consumed, S.accepted);
 }
 
-/* rx_look(), with the socket locked; t->tcp counts the FIN. */
+/* rx_readable(), with the socket locked; t->tcp counts the FIN. */
 #define LOOK() do {							\
-		AT("rx_look: ring_len");				\
+		AT("rx_readable: ring_len");				\
 		t->ring = (u8)(SHARED(S.head) - S.tail);		\
 		t->tcp = S.rcv_nxt - S.copied_seq;			\
 		if (t->ring) {						\
-			AT("rx_look: peer->seq");			\
+			AT("rx_readable: peer->seq");			\
 			look_at_seq(t, SHARED(S.seq), S.copied_seq);	\
 		}							\
 	} while (0)
@@ -53,24 +53,24 @@ static void look_at_seq(struct thread *t, u8 seq, u8 copied)
 		t->tcp = gap;
 }
 
-/* The same without it, for socksplice_rx_has_more(). */
+/* The same without it, for sks_rx_has_more(). */
 #define SNAPSHOT() do {							\
-		AT("rx_look: rcv_nxt, unlocked");			\
+		AT("rx_readable: rcv_nxt, unlocked");			\
 		t->tcp = SHARED(S.rcv_nxt);				\
-		AT("rx_look: ring_len, tail, unlocked");		\
+		AT("rx_readable: ring_len, tail, unlocked");		\
 		t->ring = SHARED(S.tail);				\
-		AT("rx_look: ring_len, head, unlocked");		\
+		AT("rx_readable: ring_len, head, unlocked");		\
 		t->ring = SHARED(S.head) - t->ring;			\
-		AT("rx_look: copied_seq, unlocked");			\
+		AT("rx_readable: copied_seq, unlocked");			\
 		t->copied = SHARED(S.copied_seq);			\
 		t->tcp = t->tcp > t->copied ? t->tcp - t->copied : 0;	\
 		if (t->ring) {						\
-			AT("rx_look: peer->seq, unlocked");		\
+			AT("rx_readable: peer->seq, unlocked");		\
 			look_at_seq(t, SHARED(S.seq), t->copied);	\
 		}							\
 		seen = t->tcp || t->ring;				\
 		if (!seen) {						\
-			AT("socksplice_rx_has_more: the end");		\
+			AT("sks_rx_has_more: the end");		\
 			explore_shared++;				\
 			seen = S.b_err || S.b_done || S.rx_closed;	\
 		}							\
@@ -78,18 +78,18 @@ static void look_at_seq(struct thread *t, u8 seq, u8 copied)
 	} while (0)
 
 #define QUEUE() do {							\
-		AT("socksplice_rx_wait: add_wait_queue");		\
+		AT("sks_rx_wait: add_wait_queue");		\
 		explore_shared++;					\
 		t->queued = true;					\
 	} while (0)
 
-/* socksplice_rx_turn_wait() */
+/* sks_rx_turn_wait() */
 #define TURN_WAIT() do {						\
-		while (S.b_attached && S.rx_between) {			\
+		while (S.b_attached && S.rx_mid_read) {			\
 			S.b_lock = 0;					\
-			AT("socksplice_rx_turn_wait: mutex_lock");	\
+			AT("sks_rx_turn_wait: mutex_lock");	\
 			AWAIT(!S.rx_mutex);				\
-			AT("socksplice_rx_turn_wait: lock_sock");	\
+			AT("sks_rx_turn_wait: lock_sock");	\
 			LOCK(S.b_lock);				\
 		}							\
 	} while (0)
@@ -97,14 +97,14 @@ static void look_at_seq(struct thread *t, u8 seq, u8 copied)
 #define MARK_READY() do {						\
 		if (S.b_attached && !S.rx_ready &&			\
 		    !(MUTANT(READY_BY_QUEUES) ? S.tcp_sleepers : S.old_callers)) { \
-			AT("socksplice_rx_mark_ready: set_bit(CHAN_RX_READY)"); \
+			AT("sks_rx_mark_ready: set_bit(END_RX_READY)"); \
 			SHARED(S.rx_ready) = 1;				\
 		}							\
 	} while (0)
 
 #define TURN_END() do {							\
 		if (t->turn) {						\
-			S.rx_between = 0;				\
+			S.rx_mid_read = 0;				\
 			S.rx_mutex = 0;					\
 			t->turn = false;				\
 		}							\
@@ -145,7 +145,7 @@ enum step reader(struct thread *t)
 			if (t->n)
 				goto close;
 		}
-		AT("socksplice_rx_recvmsg: lock_sock");
+		AT("sks_rx_recvmsg: lock_sock");
 		LOCK(S.b_lock);
 		LATER();
 		if (MUTANT(READY_IN_TURN))
@@ -170,7 +170,7 @@ enum step reader(struct thread *t)
 					AT("turn_take: lock_sock");
 					LOCK(S.b_lock);
 					S.rx_partial--;
-					S.rx_between = 1;
+					S.rx_mid_read = 1;
 					t->turn = true;
 				}
 				t->tcp = 0;
@@ -213,24 +213,24 @@ enum step reader(struct thread *t)
 						violated("the reader reads a ring without pages");
 					expect(SHARED(S.ring[(u8)(S.tail + t->n) % RING]));
 				}
-				AT("socksplice_rx_consume: ring_consume");
+				AT("sks_rx_consume: ring_consume");
 				SHARED(S.tail) += t->n;
-				AT("socksplice_rx_consume: progress");
+				AT("sks_rx_consume: progress");
 				SHARED(S.progress) += t->n;
-				AT("socksplice_rx_consume: want_space");
+				AT("sks_rx_consume: want_space");
 				seen = SHARED(S.want_space);
 				if (seen) {
-					AT("socksplice_rx_consume: ring_len");
+					AT("sks_rx_consume: ring_len");
 					seen = (u8)(SHARED(S.head) - S.tail) <= RING / 2;
 				}
 				if (seen) {
-					AT("wake_writer: want_space = 0");
+					AT("sks_wake_writer: want_space = 0");
 					SHARED(S.want_space) = 0;
-					AT("wake_writer: peer->sk");
+					AT("sks_wake_writer: peer->sk");
 					seen = SHARED(S.a_attached);
 				}
 				if (seen && !MUTANT(WRITER_NOT_WOKEN)) {
-					AT("wake_writer: wake_up");
+					AT("sks_wake_writer: wake_up");
 					explore_shared++;
 					wake_a();
 				}
@@ -249,7 +249,7 @@ enum step reader(struct thread *t)
 				break;
 			TURN_END();
 			S.rx_partial += t->part;
-			/* socksplice_rx_wait() */
+			/* sks_rx_wait() */
 			if (!MUTANT(QUEUED_AFTER_LOOK))
 				QUEUE();
 			AT("sk_wait_event: release_sock");
@@ -265,7 +265,7 @@ enum step reader(struct thread *t)
 			}
 			AT("sk_wait_event: lock_sock");
 			LOCK(S.b_lock);
-			AT("socksplice_rx_wait: remove_wait_queue");
+			AT("sks_rx_wait: remove_wait_queue");
 			explore_shared++;
 			t->queued = t->woken = false;
 			TURN_WAIT();
@@ -317,13 +317,13 @@ close:
 	AT("proto_close: lock_sock");
 	LOCK(S.b_lock);
 	if (!MUTANT(CLOSE_AFTER_LOOK)) {
-		AT("proto_close: set_bit(CHAN_RX_CLOSED)");
+		AT("proto_close: set_bit(END_RX_CLOSED)");
 		SHARED(S.rx_closed) = 1;
 	}
 	LOOK();
 	t->n = t->ring && !MUTANT(CLOSE_WITHOUT_RESET);
 	if (MUTANT(CLOSE_AFTER_LOOK)) {
-		AT("proto_close: set_bit(CHAN_RX_CLOSED), too late");
+		AT("proto_close: set_bit(END_RX_CLOSED), too late");
 		SHARED(S.rx_closed) = 1;
 	}
 	S.b_lock = 0;

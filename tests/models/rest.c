@@ -56,21 +56,21 @@ enum step shut(struct thread *t)
 static bool is_done(void)
 {
 	return (!ring_bytes() || MUTANT(DETACH_WITH_BYTES)) &&
-	       ((!S.rx_between && !S.rx_partial) || MUTANT(DETACH_IN_CALL));
+	       ((!S.rx_mid_read && !S.rx_partial) || MUTANT(DETACH_IN_CALL));
 }
 
 /* drop_step(): the sender's ring is closed, then its reader goes. */
 enum step drop_reader(struct thread *t)
 {
 	BEGIN;
-	AT("socksplice_drop_chan");
+	AT("sks_unpair_chan");
 	LATER();
 	SHARED(S.dropped) = 1;
 	if (!S.tx_closed) {
-		AT("close_ring: socksplice_chan_trylock");
+		AT("close_ring: sks_end_trylock");
 		if (!MUTANT(CLOSED_IN_APPEND))
 			LOCK(S.a_lock);
-		AT("close_ring: set_bit(CHAN_TX_CLOSED)");
+		AT("close_ring: set_bit(END_TX_CLOSED)");
 		SHARED(S.tx_closed) = 1;
 		AT("close_ring: wake_sleepers");
 		explore_shared++;
@@ -79,19 +79,19 @@ enum step drop_reader(struct thread *t)
 			S.a_lock = 0;
 	}
 	do {
-		AT("end_reader: socksplice_chan_trylock");
+		AT("end_reader: sks_end_trylock");
 		AWAIT(is_done());
 		LOCK(S.b_lock);
-		AT("socksplice_chan_is_done: ring_len");
+		AT("sks_end_is_done: ring_len");
 		t->n = SHARED(S.head) != S.tail && !MUTANT(DETACH_WITH_BYTES);
 		if (t->n)
 			S.b_lock = 0;
 	} while (t->n);
-	AT("chan_end: set_bit(CHAN_TX_CLOSED)");
+	AT("end_attachment: set_bit(END_TX_CLOSED)");
 	SHARED(S.b_tx_closed) = 1;
-	AT("chan_end: set_bit(CHAN_RX_CLOSED)");
+	AT("end_attachment: set_bit(END_RX_CLOSED)");
 	SHARED(S.rx_closed) = 1;
-	AT("chan_end: c->sk = NULL");
+	AT("end_attachment: c->sk = NULL");
 	SHARED(S.b_attached) = 0;
 	AT("end_reader: wake_sleepers");
 	if (!MUTANT(DETACH_NOT_TOLD)) {
@@ -106,14 +106,14 @@ enum step drop_reader(struct thread *t)
 enum step drop_sender(struct thread *t)
 {
 	BEGIN;
-	AT("close_ring: set_bit(CHAN_TX_CLOSED), the other direction");
+	AT("close_ring: set_bit(END_TX_CLOSED), the other direction");
 	AWAIT(S.dropped && !S.b_lock);
 	SHARED(S.b_tx_closed) = 1;
-	AT("end_reader: socksplice_chan_trylock, the other direction");
+	AT("end_reader: sks_end_trylock, the other direction");
 	LOCK(S.a_lock);
-	AT("chan_end: set_bit(CHAN_TX_CLOSED), the other direction");
+	AT("end_attachment: set_bit(END_TX_CLOSED), the other direction");
 	SHARED(S.tx_closed) = 1;
-	AT("chan_end: c->sk = NULL, the other direction");
+	AT("end_attachment: c->sk = NULL, the other direction");
 	SHARED(S.a_attached) = 0;
 	AT("end_reader: wake_sleepers, the other direction");
 	explore_shared++;
@@ -125,7 +125,7 @@ enum step drop_sender(struct thread *t)
 enum step idle(struct thread *t)
 {
 	BEGIN;
-	AT("socksplice_pages_release: socksplice_chan_trylock");
+	AT("sks_pages_release: sks_end_trylock");
 	LATER();
 	if (!MUTANT(PAGES_TAKEN_IN_APPEND))
 		LOCK(S.a_lock);

@@ -92,7 +92,7 @@ static struct {
 	struct ring ring;
 	void *pages[PAGES];
 	u8 bytes[PAGES][RING_PAGE_SIZE];
-	u8 closed;	/* CHAN_RX_CLOSED */
+	u8 closed;	/* END_RX_CLOSED */
 	u8 unread;	/* the consumer has seen bytes as it went: a reset */
 	u8 was_empty, was_used;		/* since who watches began a look */
 } S;
@@ -146,7 +146,7 @@ static enum step producer(struct thread *t)
 	BEGIN;
 	while (t->done < cfg->bytes) {
 		if (cfg->close && cfg->mutation != RETRACT_WHILE_READING) {
-			AT("tx_route: CHAN_RX_CLOSED");
+			AT("tx_route: END_RX_CLOSED");
 			t->seen = SHARED(S.closed);
 			if (t->seen)
 				break;
@@ -167,7 +167,7 @@ static enum step producer(struct thread *t)
 		if (cfg->mutation == SPACE_IGNORES_TAIL)
 			t->n = t->want;
 		if (!t->n) {
-			AT("socksplice_tx_wait");
+			AT("sks_tx_wait");
 			AWAIT(in_ring() < SIZE || S.closed);
 			continue;
 		}
@@ -194,7 +194,7 @@ static enum step producer(struct thread *t)
 		}
 		t->done += t->n;
 		if (cfg->close && cfg->mutation != CLOSED_BEFORE_PUBLISH) {
-			AT("tx_append: CHAN_RX_CLOSED, after the publish");
+			AT("tx_append: END_RX_CLOSED, after the publish");
 			t->seen = SHARED(S.closed) || cfg->mutation == RETRACT_WHILE_READING;
 			if (t->seen) {
 				AT("tx_append: ring_len");
@@ -208,7 +208,7 @@ static enum step producer(struct thread *t)
 		if (!cfg->take)
 			continue;
 		/* A holder of the producer's lock frees no page, all but one, or all. */
-		AT("socksplice_pages_release");
+		AT("sks_pages_release");
 		t->seen = choose(3);
 		if (!t->seen)
 			continue;
@@ -274,13 +274,13 @@ static enum step consumer(struct thread *t)
 	}
 	if (cfg->close) {
 		if (cfg->mutation != CLOSE_AFTER_LOOK) {
-			AT("proto_close: CHAN_RX_CLOSED");
+			AT("proto_close: END_RX_CLOSED");
 			SHARED(S.closed) = 1;
 		}
 		AT("proto_close: ring_len");
 		S.unread = SHARED(S.ring.head) != S.ring.tail;
 		if (cfg->mutation == CLOSE_AFTER_LOOK) {
-			AT("CHAN_RX_CLOSED, after the look");
+			AT("END_RX_CLOSED, after the look");
 			SHARED(S.closed) = 1;
 		}
 	}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* socksplice_tx_sendmsg_locked() of module/datapath/tx.c, step by step. */
+/* sks_tx_sendmsg_locked() of module/datapath/tx.c, step by step. */
 #include "handover.h"
 
 #define TCP_ROOM	2	/* bytes unread, above which TCP takes no more */
@@ -18,10 +18,10 @@ static bool ended(void)
 }
 
 #define WAKE_READER() do {						\
-		AT("socksplice_tx_wake_reader: peer->sk");		\
+		AT("sks_wake_reader: peer->sk");		\
 		seen = SHARED(S.b_attached);				\
 		if (seen) {						\
-			AT("socksplice_tx_wake_reader: data_ready");	\
+			AT("sks_wake_reader: data_ready");	\
 			explore_shared++;				\
 			wake_b();					\
 		}							\
@@ -73,7 +73,7 @@ enum step sender(struct thread *t)
 
 	BEGIN;
 	for (; next_message(t); t->message++) {
-		AT("socksplice_tx_sendmsg: lock_sock");
+		AT("sks_tx_sendmsg: lock_sock");
 		LOCK(S.a_lock);
 		LATER();
 		t->left = next_message(t);
@@ -83,22 +83,22 @@ enum step sender(struct thread *t)
 			/* tx_route() */
 			if (!S.a_attached || S.tx_closed || S.a_err || S.a_shut)
 				break;
-			AT("tx_route: CHAN_RX_CLOSED of the peer");
+			AT("tx_route: END_RX_CLOSED of the peer");
 			seen = SHARED(S.rx_closed);
 			if (seen || t->kind & (SPECIAL | HELD))
 				break;
-			AT("tx_route: CHAN_RX_READY of the peer");
+			AT("tx_route: END_RX_READY of the peer");
 			seen = SHARED(S.rx_ready) || MUTANT(READY_IGNORED);
 			if (!seen)
 				break;
 			AT("look_at_reader: peer->sk");
 			seen = SHARED(S.b_attached);
 			if (!seen) {
-				AT("tx_route: set_bit(CHAN_TX_CLOSED)");
+				AT("tx_route: set_bit(END_TX_CLOSED)");
 				SHARED(S.tx_closed) = 1;
 				break;
 			}
-			S.pages = 1;	/* socksplice_pages_open() */
+			S.pages = 1;	/* sks_pages_open() */
 			if (S.seq != S.write_seq || S.spilled) {
 				AT("insert_ring: ring_is_empty");
 				seen = S.head == SHARED(S.tail) || MUTANT(SEQ_RULE_SKIPPED);
@@ -129,7 +129,7 @@ enum step sender(struct thread *t)
 				S.accepted++;
 				t->done++;
 				t->left--;
-				AT("tx_append: CHAN_RX_CLOSED of the peer, after the publish");
+				AT("tx_append: END_RX_CLOSED of the peer, after the publish");
 				seen = SHARED(S.rx_closed) && !MUTANT(NO_LOOK_AFTER_PUBLISH);
 				if (seen) {
 					AT("tx_append: ring_len");
@@ -147,7 +147,7 @@ enum step sender(struct thread *t)
 
 			seen = !t->left;
 			if (t->left) {
-				AT("socksplice_tx_sendmsg_locked: ring_len");
+				AT("sks_tx_sendmsg_locked: ring_len");
 				seen = (u8)(S.head - SHARED(S.tail)) >= RING / 2;
 			}
 			if (seen && !MUTANT(WAKE_BEFORE_PUBLISH))

@@ -55,7 +55,7 @@ static inline void *page_new(void)
 	return page;
 }
 
-/* Until the producer can write @n bytes more, as socksplice_pages_fill(). */
+/* Until the producer can write @n bytes more, as sks_pages_fill(). */
 static inline void ring_fill(struct ring *r, u32 n)
 {
 	if (n > ring_backed(r))
@@ -64,7 +64,7 @@ static inline void ring_fill(struct ring *r, u32 n)
 		ring_add_page(r, page_new());
 }
 
-/* As socksplice_pages_release(): how many pages went. */
+/* As sks_pages_release(): how many pages went. */
 static inline u32 ring_trim(struct ring *r, u32 spare)
 {
 	const u32 keep = ring_keep(r, spare);

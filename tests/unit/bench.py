@@ -29,7 +29,7 @@ def pairs(paired, poll, **machine):
     ways = {"tcp": samples(100.0), "nodelay": samples(90.0), "paired": samples(paired, ring=1.0), "poll": samples(poll, ring=1.0)}
     return {"machine": {**MACHINE, **machine}, "seconds": 1, "poll_usec": 50,
             "rows": [{"place": "loopback", "kind": "rr", "size": 1024, "ways": ways}],
-            "memory": {"idle": 1, "socksplice_chan": 1, "idle_slab_difference": 1, "busy_ring": 1}}
+            "memory": {"idle": 1, "socksplice_end": 1, "idle_slab_difference": 1, "busy_ring": 1}}
 
 
 def native(ratio):

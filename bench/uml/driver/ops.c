@@ -11,7 +11,7 @@
 /* The module's; by name, since older ones have none. */
 typedef ssize_t splice_read_t(struct socket *, loff_t *, struct pipe_inode_info *,
 			      size_t, unsigned int);
-extern splice_read_t socksplice_hook_splice_read;
+extern splice_read_t sks_hook_splice_read;
 
 /* Of all sockets that were told to splice so; written before the first of them. */
 static struct proto_ops module_ops, kernel_ops;
@@ -31,7 +31,7 @@ int ops_hook(int fd, bool by_module)
 
 	if (!ops->splice_read) {
 		*ops = inet_stream_ops;
-		ops->splice_read = by_module ? symbol_get(socksplice_hook_splice_read) :
+		ops->splice_read = by_module ? symbol_get(sks_hook_splice_read) :
 					       splice_by_copy;
 	}
 	if (!ops->splice_read)

@@ -176,7 +176,7 @@ u64 relay_spliced_bytes(const struct conn *c)
 
 	for (i = 0; i < 2 && c->spliced[i]; i++) {
 		struct sock *sk = c->spliced[i]->sk;
-		const struct soend *end;
+		const struct splice_endpoint *end;
 
 		lock_sock(sk);
 		end = transport_ulp(sk, "so_splice");

@@ -325,7 +325,7 @@ u64 transport_ring_bytes(const struct conn *c)
 		return 0;
 	for (i = 0; i < 2; i++) {
 		struct sock *sk = c->end[i].sock->sk;
-		const struct socksplice_chan *chan;
+		const struct pair_end *chan;
 
 		lock_sock(sk);
 		chan = transport_ulp(sk, "socksplice");
