@@ -2,17 +2,16 @@
 /*
  * The order in which the parts come up, and its mirror.
  *
- * Leaving. Each attached socket holds a module reference, and so does each task
- * that sleeps in a function of ours (inflight.h): there is neither when the exit
- * function runs. It waits for nothing that a user can keep; ARCHITECTURE.md,
- * "Unloading", goes through what it does wait for.
- *   1. No new sockets (sopt, policy), no more events, and no new calls (capture,
+ * Unloading. Each attached socket holds a module reference, and one more stands for the tasks
+ * that are inside a function of ours (inflight.h). So the exit function runs when there is no
+ * such socket, and waits for nothing that a user can keep; ARCHITECTURE.md, "Unloading", goes
+ * through what it does wait for.
+ *   1. No new sockets (sockopt, kfunc), no more events (notify), and no new calls (capture,
  *	netlink, hook).
  *   2. Tasks that are about to return from a function of ours do so (inflight).
- *   3. Work and callbacks that still have to run do so (kick, probe, idle,
- *	tap, drop, splice and ident, then end, whose last references they
- *	may hold).
- *   4. Memory goes.
+ *   3. Pending work and callbacks run: rcvlowat, probe, reclaim, yield, unpair, the splices,
+ *	match. The end comes last, because they may hold its last references.
+ *   4. Memory is freed.
  */
 #include <linux/module.h>
 
