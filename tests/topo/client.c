@@ -172,7 +172,7 @@ int churn(const struct options *o)
 int storm(const struct options *o)
 {
 	unsigned int refused = 0;
-	int err;
+	int err = 0;
 
 	for (unsigned int r = 0; r < o->rounds; r++) {
 		int fd = client_connect(o, o->bind, &err);
@@ -187,7 +187,8 @@ int storm(const struct options *o)
 		}
 		reset(fd);
 	}
-	printf("stormed %u, refused %u\n", o->rounds, refused);
+	printf("stormed %u, refused %u%s%s\n", o->rounds, refused, refused ? ", the last: " : "",
+	       refused ? strerror(err) : "");
 	return refused > o->rounds / 2;
 }
 
