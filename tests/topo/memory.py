@@ -562,7 +562,7 @@ def explain(e):
         print(e if isinstance(e, Failure) else repr(e))
     for group in Group.made:
         if group.events('oom_kill'):
-            print('a process was killed for want of memory: %r' % e)
+            print('a process was killed, as memory was short: %r' % e)
 
 
 try:
