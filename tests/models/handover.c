@@ -99,7 +99,7 @@ static const struct scenario scenarios[] = {
 	{ MUTATION("detach_in_call", DETACH_IN_CALL, "wants all returns"),
 	  .messages = { 1, 1 }, .kinds = BLOCKING, .want = 2,
 	  .waitall = true, .drop = true },
-	{ MUTATION("detach_not_told", DETACH_NOT_TOLD, "a end that is gone"),
+	{ MUTATION("detach_not_told", DETACH_NOT_TOLD, "an end that is gone"),
 	  .messages = { 1 }, .kinds = BLOCKING, .want = 1, .drop = true },
 	{ MUTATION("pages_taken_in_append", PAGES_TAKEN_IN_APPEND, "lost its pages"),
 	  .messages = { 1 }, .kinds = BLOCKING, .want = 1, .idle = true },
@@ -173,7 +173,7 @@ static void reader_is_awake(unsigned int i)
 		violated("the %s sleeps, and nobody wakes it: there is something to read",
 			 actors[i]);
 	if (sleeps(i) && !S.b_attached)
-		violated("the %s sleeps in a end that is gone", actors[i]);
+		violated("the %s sleeps in an end that is gone", actors[i]);
 }
 
 static void quiet(void)

@@ -331,7 +331,7 @@ close:
 	AWAIT(!S.b_lock);
 	S.reset = t->n || (S.rcv_nxt != S.copied_seq && S.stream[S.copied_seq] != FIN);
 	S.b_closed = 1;
-	AT("ulp_release: c->sk = NULL");
+	AT("ulp_release: end->sk = NULL");
 	SHARED(S.b_attached) = 0;
 	forget(t);
 out:

@@ -91,7 +91,7 @@ enum step drop_reader(struct thread *t)
 	SHARED(S.b_tx_closed) = 1;
 	AT("end_attachment: set_bit(END_RX_CLOSED)");
 	SHARED(S.rx_closed) = 1;
-	AT("end_attachment: c->sk = NULL");
+	AT("end_attachment: end->sk = NULL");
 	SHARED(S.b_attached) = 0;
 	AT("end_reader: wake_sleepers");
 	if (!MUTANT(DETACH_NOT_TOLD)) {
@@ -113,7 +113,7 @@ enum step drop_sender(struct thread *t)
 	LOCK(S.a_lock);
 	AT("end_attachment: set_bit(END_TX_CLOSED), the other direction");
 	SHARED(S.tx_closed) = 1;
-	AT("end_attachment: c->sk = NULL, the other direction");
+	AT("end_attachment: end->sk = NULL, the other direction");
 	SHARED(S.a_attached) = 0;
 	AT("end_reader: wake_sleepers, the other direction");
 	explore_shared++;
