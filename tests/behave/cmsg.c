@@ -420,7 +420,7 @@ static void tcp_inq_fin_before_ring(void)
 
 	conn_start(&k);
 	MUST(setsockopt(k.b, IPPROTO_TCP, TCP_INQ, &on, sizeof(on)));
-	SAY(send(k.a, "abc", 3, MSG_ZEROCOPY));	/* without SO_ZEROCOPY: TCP copies the bytes */
+	SAY(send(k.a, "abc", 3, MSG_ZEROCOPY));	/* no SO_ZEROCOPY: TCP copies them */
 	arrive(k.b, 3);
 	SAY(send(k.a, "defg", 4, 0));
 	SAY(shutdown(k.a, SHUT_WR));
@@ -470,12 +470,12 @@ const struct bcase cmsg_cases[] = {
 	CASE(errqueue_empty), CASE(zerocopy),
 	CASE(zerocopy_not_asked), CASE(bad_cmsg),
 	CASE_TCP(stamps_asked_before, "a socket that wants time stamps is not paired"),
-	CASE_ANY(stamps_asked_after, "a reader that asks for time stamps gets them, over TCP"),
-	CASE_ANY(stamp_of_two_parts, "a reader that asks for time stamps gets them, over TCP"),
-	CASE_ANY(stamps_and_inq, "a reader that asks for time stamps gets them, over TCP"),
-	CASE_ANY(stamps_and_inq_then_fin, "a reader that asks for time stamps gets them, over TCP"),
-	CASE_ANY(stamps_and_inq_unwritable, "a reader that asks for time stamps gets them, over TCP"),
+	CASE_ANY(stamps_asked_after, "the program gets its time stamps, over TCP"),
+	CASE_ANY(stamp_of_two_parts, "the program gets its time stamps, over TCP"),
+	CASE_ANY(stamps_and_inq, "the program gets its time stamps, over TCP"),
+	CASE_ANY(stamps_and_inq_then_fin, "the program gets its time stamps, over TCP"),
+	CASE_ANY(stamps_and_inq_unwritable, "the program gets its time stamps, over TCP"),
 	CASE(tcp_inq_of_urgent_byte), CASE(tcp_inq_fin_before_ring),
-	CASE_ANY(tx_stamps_asked_after, "a reader that asks for time stamps gets them, over TCP"),
+	CASE_ANY(tx_stamps_asked_after, "the program gets its time stamps, over TCP"),
 	{ }
 };
