@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The hand-over between the ring and TCP, in all the orders in which a sender, its
- * reader and everybody else may get in each other's way. What must hold:
- *   - a reader gets the bytes that the senders got rid of, in that order, each once,
- *     and the end of file after the last;
- *   - nobody sleeps while there is something to do for him and nobody about to wake
- *     him; a timeout, or what the application does next, does not count;
- *   - every run ends, and un-pairing with it;
- *   - a reader that goes without having read all goes with a reset.
+ * The hand-over between the ring and TCP, in every order of the steps of senders, readers, TCP
+ * and the module's works. These rules must hold:
+ *   - A reader gets the bytes that the senders have sent, in that order and each once. End of
+ *     file comes after the last byte.
+ *   - No thread sleeps while it has work to do and no other thread is about to wake it. A
+ *     time-out does not count as a wake-up, and neither does the application's next call.
+ *   - Every run ends, and un-pairing ends with it.
+ *   - A reader that closes before it has read all bytes sends a reset.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,7 +141,7 @@ static const char *actor_name(unsigned int actor)
 	return actors[actor];
 }
 
-/* What a reader would find, all at once. */
+/* True if a reader would find bytes in the present state. */
 static bool readable(void)
 {
 	return S.rcv_nxt != S.copied_seq || (ring_bytes() && S.seq <= S.copied_seq);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Everybody but the senders and the readers: TCP, shutdown(2), datapath/unpair.c, upkeep/reclaim.c, and
- * the connection that is reset.
+/* All threads but the senders and the readers: TCP, shutdown(2), datapath/unpair.c,
+ * upkeep/reclaim.c, and a reset of the connection.
  */
 #include <string.h>
 
@@ -59,7 +59,7 @@ static bool is_done(void)
 	       ((!S.rx_mid_read && !S.rx_partial) || MUTANT(DETACH_IN_CALL));
 }
 
-/* drop_step(): the sender's ring is closed, then its reader goes. */
+/* drop_step(): closes the sender's ring, then detaches its reader. */
 enum step drop_reader(struct thread *t)
 {
 	BEGIN;
@@ -102,7 +102,7 @@ enum step drop_reader(struct thread *t)
 	END;
 }
 
-/* The same for the other direction, whose ring is empty. */
+/* drop_step() for the other direction, whose ring is empty. */
 enum step drop_sender(struct thread *t)
 {
 	BEGIN;
@@ -139,7 +139,7 @@ enum step idle(struct thread *t)
 	END;
 }
 
-/* By the path, or, where the reader closes, by its TCP. */
+/* The path resets the connection, or the TCP of a reader that closes does. */
 enum step reset(struct thread *t)
 {
 	BEGIN;
