@@ -29,7 +29,7 @@ struct execution {
 	int n;
 	struct event e[EVENTS];
 	int rf[EVENTS];			/* of a read: the write that it reads from */
-	int co[EVENTS];			/* of a write: its place in the order of its variable's writes */
+	int co[EVENTS];			/* of a write: its place in its variable's order */
 };
 
 /* Tries every source of each read of @x and every order of the writes. Calls @fn for each
