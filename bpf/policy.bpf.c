@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The stock policies: which TCP connections are offered to socksplice.ko.
+ * The stock policies: they decide which TCP connections are offered to socksplice.ko.
  *
- * Runs where a TCP socket becomes ESTABLISHED, once for each end, and enrols
- * the socket if the connection is one the administrator named. Of several
- * policies that a socket matches, the first decides. The module then pairs the
- * two ends if it has proof that they belong together; both ends have to be
- * enrolled.
+ * The program runs when a TCP socket becomes ESTABLISHED, once for each end. It
+ * enrols the socket if the administrator has named the connection. If a socket
+ * matches several policies, the first one decides. The module then pairs the two
+ * ends if both are enrolled and it has proof that they belong together.
  *
- * The program has no state. Its configuration is constant once it is loaded:
- * new policies are a new program, so that a connection never sees half of them.
+ * The program has no state. Its configuration is constant once it is loaded.
+ * New policies are a new program, so a connection never sees half of them.
  *
- * One object for every kernel: the few kernel structures that are read are
- * declared here, with the members' places relocated when the object is loaded.
+ * The same object runs on every kernel. It declares the few kernel structures
+ * that it reads. The loader relocates the offsets of their members.
  */
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -88,12 +87,12 @@ struct flow {
 	__u16 remote_port;
 };
 
-/* Written by the command line before the load, frozen afterwards. */
+/* The command line writes this before the load. It is frozen afterwards. */
 const volatile struct policy_config config SEC(".rodata.config");
 
 /*
- * The key is a cgroup's id, the value has bit N set if policy N names it. The
- * command line sets max_entries to fit.
+ * The key is a cgroup's id. The value has bit N set if policy N names the cgroup.
+ * The command line sets max_entries to the number of cgroups.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -102,7 +101,7 @@ struct {
 	__type(value, __u32);
 } cgroups SEC(".maps");
 
-/* The policies that name the socket's cgroup, or one above it. */
+/* Returns the policies that name the socket's cgroup, or one above it. */
 static __u32 by_cgroup(struct sock *sk)
 {
 	struct cgroup *cgrp = sk->sk_cgrp_data.cgroup;
@@ -117,7 +116,7 @@ static __u32 by_cgroup(struct sock *sk)
 	ancestors = (struct cgroup **)&cgrp->ancestors;
 
 	for (int i = 0; i < POLICY_CGROUP_DEPTH && i <= level; i++) {
-		/* Who does not know all of them could miss one that says no. */
+		/* Without all cgroups the program could miss a policy that says no. */
 		if (bpf_probe_read_kernel(&ancestor, sizeof(ancestor),
 					  ancestors + i))
 			return 0;
@@ -195,9 +194,9 @@ static bool cidr_matches(const volatile struct policy *p, const struct flow *flo
 }
 
 /*
- * Does policy @i name the connection, whatever its cgroups? Not static: the
- * verifier then looks at it once and not anew for each policy and each way
- * through its lists.
+ * Does policy @i name the connection, apart from its cgroups? The function is not
+ * static, so the verifier checks it once. Otherwise it would check it again for
+ * each policy and each path through its lists.
  */
 __noinline int flow_matches(const struct flow *flow, __u32 i)
 {
@@ -249,7 +248,7 @@ static __u32 decide(struct sock *sk)
 
 	if (!flow_get(sk, &flow))
 		return POLICY_MAX;
-	/* Without a branch, which the verifier would follow both ways each time. */
+	/* This has no branch: the verifier would follow both sides of it each time. */
 	for (i = 0; i < POLICY_MAX && i < config.n_policies; i++)
 		policies |= (flow_matches(&flow, i) & 1U) << i;
 	if (policies)

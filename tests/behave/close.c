@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How connections end: close with and without unread data, SO_LINGER, resets,
- * disconnect; and what keeps them alive.
+ * How connections end: close with and without unread data, SO_LINGER, resets and
+ * disconnect. Also keepalive and TCP_USER_TIMEOUT, which must not end a live one.
  */
 #include "behave.h"
 
@@ -79,7 +79,7 @@ static void unread_data_resets_writer_first(void)
 	close(k.a);
 }
 
-/* The peer has unread data too when the reset comes. */
+/* The peer still has unread data when the reset arrives. */
 static void unread_on_both_sides(void)
 {
 	struct conn k;
@@ -101,7 +101,7 @@ static void unread_on_both_sides(void)
 	close(k.a);
 }
 
-/* Read but for one byte; and peeked only. */
+/* One byte is left unread; then all bytes are only peeked at. Each close resets. */
 static void partly_read_resets(void)
 {
 	for (int peek = 0; peek < 2; peek++) {
@@ -262,8 +262,8 @@ static void prep_small_buffers(int fd, bool listener)
 	MUST(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)));
 }
 
-/* A reset after the peer's FIN is EPIPE, and stays to be asked for by whom it has cut
- * short.
+/* A reset after the peer's FIN reports EPIPE. A writer that the reset has cut short returns
+ * its count, and SO_ERROR keeps the error.
  */
 static void reset_after_fin_wakes_writer(void)
 {
@@ -342,7 +342,7 @@ static void keepalive(void)
 	SAY(setsockopt(k.a, IPPROTO_TCP, TCP_KEEPCNT, &two, sizeof(two)));
 	send_pattern(k.a, 30 * KIB, &out, 0);
 	p.fd = k.a;
-	/* Long enough for a wrong keepalive to kill it. */
+	/* Long enough for a faulty keepalive to end the connection. */
 	SAY(poll(&p, 1, 3500));
 	say("received %ld", recv_pattern(k.b, 30 * KIB, &in));
 	SAY(getsockopt(k.a, IPPROTO_TCP, TCP_KEEPIDLE, &got, &len));
@@ -352,7 +352,7 @@ static void keepalive(void)
 	conn_end(&k);
 }
 
-/* A reader that stops does not abort a writer whose bytes were taken. */
+/* TCP_USER_TIMEOUT does not abort a writer whose bytes were accepted before the reader stopped. */
 static void user_timeout(void)
 {
 	struct pollfd p = { .events = POLLIN };

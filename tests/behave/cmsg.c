@@ -63,7 +63,7 @@ static void tcp_inq(void)
 	conn_end(&k);
 }
 
-/* A call that sleeps has made up its mind about TCP_INQ before. */
+/* A call decides about TCP_INQ when it begins, before it sleeps. */
 static void tcp_inq_while_asleep(void)
 {
 	char b[16], control[128];
@@ -127,7 +127,7 @@ static void errqueue_empty(void)
 	conn_end(&k);
 }
 
-/* Collects completions until @n sends are covered; says what kind they are. */
+/* Collects completions until they cover @n sends, and prints their kind. */
 static void completions(int fd, unsigned int n)
 {
 	unsigned int next = 0;
@@ -224,7 +224,7 @@ static void want_stamp(struct conn *k)
 	struct msghdr m;
 	bool stamped = false;
 
-	/* The kernel turns stamping on with a delay. */
+	/* The kernel turns time stamps on with a delay. */
 	where("waiting for a stamped byte");
 	while (!stamped) {
 		MUST(send(k->a, "x", 1, 0));
@@ -270,7 +270,7 @@ static void *receive_six(void *arg)
 	return NULL;
 }
 
-/* One call has one stamp, however many packets it takes. */
+/* A receiving call returns one time stamp, even if the bytes came in several packets. */
 static void stamp_of_two_parts(void)
 {
 	pthread_t reader;
@@ -301,7 +301,7 @@ static void start_stamped_with_inq(struct conn *k)
 
 static void say_stamp_and_inq(struct conn *k, size_t len, int flags)
 {
-	/* for both, and not a byte more */
+	/* room for both control messages, and no byte more */
 	char b[16], control[CMSG_SPACE(sizeof(struct timespec)) + CMSG_SPACE(sizeof(int))];
 	int stamps = 0, inqs = 0, inq = -1;
 	struct msghdr m;
@@ -318,7 +318,7 @@ static void say_stamp_and_inq(struct conn *k, size_t len, int flags)
 	say("stamps %d, TCP_INQ %d times, last %d, flags %x", stamps, inqs, inq, m.msg_flags);
 }
 
-/* What TCP says beside the bytes comes once, also with the end of the stream. */
+/* TCP returns its control messages once, also with the end of the stream. */
 static void stamps_and_inq(void)
 {
 	struct pollfd p = { .events = POLLRDHUP };
@@ -341,7 +341,9 @@ static void *receive_both_parts(void *arg)
 	return NULL;
 }
 
-/* The end of the stream comes by itself, to a reader that has bytes in hand. */
+/* The reader has received bytes in this call. The end of the stream then comes in a call of
+ * its own.
+ */
 static void stamps_and_inq_then_fin(void)
 {
 	pthread_t reader;
@@ -353,13 +355,13 @@ static void stamps_and_inq_then_fin(void)
 	/* until the reader has taken them */
 	for (int n = 1; n; )
 		MUST(ioctl(k.b, FIONREAD, &n));
-	MUST(shutdown(k.a, SHUT_WR));	/* the reader speaks now */
+	MUST(shutdown(k.a, SHUT_WR));	/* from here on the reader prints */
 	pthread_join(reader, NULL);
 	conn_end(&k);
 }
 
-/* TCP puts no control message into memory that cannot be written: nothing may be taken for
- * one of its, before or behind.
+/* TCP puts no control message into memory that cannot be written. The module must not take
+ * bytes before or behind that memory for one.
  */
 static void stamps_and_inq_unwritable(void)
 {
@@ -388,7 +390,7 @@ static void stamps_and_inq_unwritable(void)
 	conn_end(&k);
 }
 
-/* The urgent byte has one, too, which counts what is unread. */
+/* TCP_INQ also comes with the urgent byte, and counts the unread bytes. */
 static void tcp_inq_of_urgent_byte(void)
 {
 	struct pollfd p = { .events = POLLPRI };
@@ -410,7 +412,7 @@ static void tcp_inq_of_urgent_byte(void)
 	conn_end(&k);
 }
 
-/* A FIN counts as a byte, even where it came with bytes that stand before the ring's. */
+/* TCP_INQ counts a FIN as a byte, even if it came with TCP bytes that precede the ring's. */
 static void tcp_inq_fin_before_ring(void)
 {
 	struct conn k;
@@ -418,7 +420,7 @@ static void tcp_inq_fin_before_ring(void)
 
 	conn_start(&k);
 	MUST(setsockopt(k.b, IPPROTO_TCP, TCP_INQ, &on, sizeof(on)));
-	SAY(send(k.a, "abc", 3, MSG_ZEROCOPY));	/* not asked for: by TCP, copied */
+	SAY(send(k.a, "abc", 3, MSG_ZEROCOPY));	/* no SO_ZEROCOPY: TCP copies them */
 	arrive(k.b, 3);
 	SAY(send(k.a, "defg", 4, 0));
 	SAY(shutdown(k.a, SHUT_WR));
@@ -442,7 +444,7 @@ static void tx_stamps_asked_after(void)
 	int unacked;
 
 	conn_start(&k);
-	/* The keys count from the last byte that was acknowledged. */
+	/* SOF_TIMESTAMPING_OPT_ID counts from the last acknowledged byte. */
 	do
 		MUST(ioctl(k.a, SIOCOUTQ, &unacked));
 	while (unacked);
@@ -468,12 +470,12 @@ const struct bcase cmsg_cases[] = {
 	CASE(errqueue_empty), CASE(zerocopy),
 	CASE(zerocopy_not_asked), CASE(bad_cmsg),
 	CASE_TCP(stamps_asked_before, "a socket that wants time stamps is not paired"),
-	CASE_ANY(stamps_asked_after, "who asks for time stamps gets them, by TCP"),
-	CASE_ANY(stamp_of_two_parts, "who asks for time stamps gets them, by TCP"),
-	CASE_ANY(stamps_and_inq, "who asks for time stamps gets them, by TCP"),
-	CASE_ANY(stamps_and_inq_then_fin, "who asks for time stamps gets them, by TCP"),
-	CASE_ANY(stamps_and_inq_unwritable, "who asks for time stamps gets them, by TCP"),
+	CASE_ANY(stamps_asked_after, "the program gets its time stamps, over TCP"),
+	CASE_ANY(stamp_of_two_parts, "the program gets its time stamps, over TCP"),
+	CASE_ANY(stamps_and_inq, "the program gets its time stamps, over TCP"),
+	CASE_ANY(stamps_and_inq_then_fin, "the program gets its time stamps, over TCP"),
+	CASE_ANY(stamps_and_inq_unwritable, "the program gets its time stamps, over TCP"),
 	CASE(tcp_inq_of_urgent_byte), CASE(tcp_inq_fin_before_ring),
-	CASE_ANY(tx_stamps_asked_after, "who asks for time stamps gets them, by TCP"),
+	CASE_ANY(tx_stamps_asked_after, "the program gets its time stamps, over TCP"),
 	{ }
 };

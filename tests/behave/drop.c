@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Back to TCP while the connection lives, at every moment that could show it. On
- * plain TCP there is nothing to take back, and the rest is the same.
+ * Un-pairs a live connection at every point where a program might notice. On plain TCP
+ * there is nothing to un-pair, and the rest of each case is the same.
  */
 #include "behave.h"
 
@@ -17,14 +17,14 @@ static void both_ways(struct conn *k)
 	SAY_BUF(recv(k->a, b, 8, MSG_WAITALL), b);
 }
 
-/* A pair that moves bytes by ring. */
+/* Starts a pair that moves its bytes through the ring. */
 static void start(struct conn *k)
 {
 	conn_start(k);
 	both_ways(k);
 }
 
-/* The pair has moved bytes by ring; from now on it is on its way to TCP. */
+/* Un-pairs. The pair has moved bytes through the ring, and now returns to TCP. */
 static void drop(struct conn *k)
 {
 	struct pair_info info;
@@ -48,7 +48,7 @@ static void wait_until_gone(struct conn *k)
 		usleep(1000);
 }
 
-/* Until what b sends goes by TCP. */
+/* Returns once b's bytes go over TCP. */
 static void wait_until_closed(struct conn *k)
 {
 	struct pair_info before, now;
@@ -110,7 +110,7 @@ static void asleep_in_recv(void)
 	end(&k);
 }
 
-/* What it has waited counts. */
+/* The time that the reader has waited in the ring counts against its time-out. */
 static void asleep_with_a_time_out(void)
 {
 	const struct timeval four = { .tv_sec = 4 };
@@ -132,7 +132,7 @@ static void asleep_with_a_time_out(void)
 	end(&k);
 }
 
-/* What comes is not for this reader: his time goes on. */
+/* The urgent byte does not satisfy this reader: its time-out goes on. */
 static void asleep_with_a_time_out_and_an_urgent_byte(void)
 {
 	const struct timeval four = { .tv_sec = 4 };
@@ -151,7 +151,7 @@ static void asleep_with_a_time_out_and_an_urgent_byte(void)
 	SAY(send(k.a, "!", 1, MSG_OOB));
 	SAY(call_end(&c));
 	say("in time %d", ms_now() - began < 6500);	/* not 7000 */
-	recv(k.b, b, 16, MSG_OOB);	/* there if it came after the end of the time */
+	recv(k.b, b, 16, MSG_OOB);	/* the byte is there if it came after the time-out */
 	both_ways(&k);
 	end(&k);
 }
@@ -161,8 +161,8 @@ static void on_signal(int sig)
 	(void)sig;
 }
 
-/* All at once: this thread is not preempted by the reader, so the byte's SIGURG is pending and
- * the FIN is there when he looks. He reads nothing then, and has to say so.
+/* All at once. The reader cannot preempt this thread, so SIGURG is pending and the FIN is there
+ * when it looks. The reader then reads nothing, and must return that.
  */
 static void asleep_with_a_time_out_and_sigurg_and_fin(void)
 {
@@ -202,7 +202,7 @@ static void asleep_with_a_time_out_and_sigurg_and_fin(void)
 	end(&k);
 }
 
-/* What is set while a call sleeps is for the next one. */
+/* O_NONBLOCK, set while a call sleeps, takes effect with the next call. */
 static void asleep_then_nonblock(void)
 {
 	struct conn k;
@@ -244,7 +244,7 @@ static void asleep_then_a_time_out(void)
 	end(&k);
 }
 
-/* A receive of no bytes says 0 once it has slept. */
+/* A receive of no bytes returns 0 once it has slept. */
 static void asleep_for_nothing(void)
 {
 	const struct timeval two = { .tv_sec = 2 }, none = { };
@@ -287,7 +287,7 @@ static void asleep_for_nothing_then_a_byte(void)
 	end(&k);
 }
 
-/* Nor does it end when a ring closes. */
+/* A receive of no bytes below SO_RCVLOWAT does not end when a ring closes. */
 static void asleep_for_nothing_below_the_mark(void)
 {
 	struct conn k;
@@ -309,7 +309,7 @@ static void asleep_for_nothing_below_the_mark(void)
 	end(&k);
 }
 
-/* A reader with bytes in hand keeps its pair until the call is over. */
+/* A reader that has received some bytes keeps its pair until the call ends. */
 static void asleep_in_waitall(void)
 {
 	struct conn k;
@@ -416,7 +416,7 @@ static void epoll_edge(void)
 	close(ep);
 }
 
-/* Nor where the reader is woken to leave. */
+/* Un-pairing wakes the reader so that it leaves the ring. The poller beside it gets no edge. */
 static void epoll_edge_beside_a_reader(void)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLET }, got;
@@ -466,7 +466,7 @@ static void writer_asleep(void)
 	start(&k);
 	s.fd = k.a;
 	stream_start(&s);
-	/* more than the ring holds: it is full now, or the writer by TCP */
+	/* More than the ring holds: the ring is full now, or the writer has gone over to TCP. */
 	say("first %ld", recv_pattern(k.b, 200 * KIB, &in));
 	drop(&k);
 	say("all %ld", recv_pattern(k.b, 8 * MIB - 200 * KIB, &in));
@@ -476,7 +476,7 @@ static void writer_asleep(void)
 	end(&k);
 }
 
-/* Bytes that nobody has read yet stay in front of all that comes after. */
+/* Unread bytes stay in front of all later bytes. */
 static void unread(void)
 {
 	uint64_t out = 0, in = 0;
@@ -500,7 +500,7 @@ static void unread(void)
 	end(&k);
 }
 
-/* Closing over what is unread resets, dropped or not. */
+/* Closing over unread bytes resets the peer, whether the pair was un-paired or not. */
 static void unread_then_closed(void)
 {
 	struct conn k;
@@ -550,7 +550,7 @@ static void twice(void)
 	end(&k);
 }
 
-/* kTLS, for example, may have the socket now. */
+/* Once un-paired the socket accepts another ULP, for example kTLS. */
 static void slot_is_free(void)
 {
 	struct conn k;

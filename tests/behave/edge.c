@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Edge-triggered epoll: each arrival is an edge, and so is each return of
- * space to a sender that met EAGAIN.
+ * Edge-triggered epoll: each arrival is an edge. New space is an edge for a sender that
+ * has met EAGAIN.
  */
 #include "behave.h"
 
@@ -90,8 +90,8 @@ static void space_is_an_edge(void)
 	conn_end(&k);
 }
 
-/* To a sender that has not been refused anything, room is none: what he waits for is not
- * what TCP would have waited for.
+/* New room in the ring is no edge for a sender that was never refused. TCP would not have
+ * reported it either.
  */
 static void room_in_the_ring_is_none(void)
 {
@@ -134,9 +134,9 @@ static void fin_is_an_edge(void)
 	conn_end(&k);
 }
 
-/* A mark that is reached by bytes of both kinds, then a FIN, which TCP acknowledges 40 ms
- * later: an edge each, and none below the mark, nor while that goes by. What goes with
- * MSG_ZEROCOPY goes by TCP.
+/* Ring bytes and TCP bytes together reach SO_RCVLOWAT: one edge. Then comes a FIN, which TCP
+ * acknowledges 40 ms later: one edge. There is no edge below the mark, nor during those 40 ms.
+ * Bytes sent with MSG_ZEROCOPY go over TCP.
  */
 static void edges_with_a_mark(void)
 {
@@ -161,7 +161,7 @@ static void edges_with_a_mark(void)
 	arrive(k.b, 60);
 	edge(ep, 0);
 	SAY(shutdown(k.a, SHUT_WR));
-	/* Which takes the socket's lock: TCP wakes twice while it has that. */
+	/* arrive_state() takes the socket's lock, under which TCP wakes the poller twice. */
 	arrive_state(k.b, 8 /* CLOSE_WAIT */);
 	edge(ep, -1);
 	edge(ep, 100);
@@ -169,8 +169,8 @@ static void edges_with_a_mark(void)
 	conn_end(&k);
 }
 
-/* The mark comes after the edge of the first bytes, while those that reach it are held by
- * cork for a while: nobody polls in between.
+/* The first bytes have caused an edge when SO_RCVLOWAT is raised. TCP_CORK still holds back the
+ * bytes that reach the mark. No task polls in between.
  */
 static void mark_raised_after_an_edge(void)
 {
@@ -190,8 +190,9 @@ static void mark_raised_after_an_edge(void)
 	conn_end(&k);
 }
 
-/* A lower mark is an edge where there is enough for it, and so is a higher one: of bytes that
- * were below the mark, and of those whose edge was before it.
+/* Setting SO_RCVLOWAT causes an edge if enough bytes are unread, whether the mark is lowered
+ * or raised. That holds for bytes that were below the old mark. It also holds for bytes that
+ * have had their edge.
  */
 static void mark_is_an_edge(void)
 {
@@ -240,7 +241,7 @@ static void reset_is_an_edge(void)
 	SAY(recv(k.b, b, 8, 0));
 }
 
-/* An event loop as servers write it. */
+/* An event loop like those of servers. */
 struct looper {
 	int fd, ep;
 	uint64_t in, out, rng;
@@ -302,7 +303,7 @@ static void *looper_run(void *arg)
 	return NULL;
 }
 
-/* Two edge-triggered loops echo what they get: one lost edge and it hangs. */
+/* Two edge-triggered loops echo each other's bytes. If one edge is lost, they hang. */
 static void event_loops(void)
 {
 	struct looper l[2] = { { .goal = 8 * MIB, .starts = true }, { .goal = 8 * MIB } };

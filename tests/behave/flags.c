@@ -255,8 +255,8 @@ static void odd_flags(void)
 	conn_end(&k);
 }
 
-/* Who sleeps in MSG_PEEK while another reader takes what it has seen goes on at what is
- * there first then.
+/* A reader sleeps in MSG_PEEK while another reader takes the bytes that it has seen. The first
+ * goes on with the byte that is first in the stream then.
  */
 static void peek_beside_a_reader(void)
 {

@@ -118,7 +118,7 @@ static void epoll_oneshot(void)
 	conn_end(&k);
 }
 
-/* The full socket is not writable, and becomes so when the reader has read. */
+/* A full socket is not writable, and becomes writable once the reader has read. */
 static void poll_full_then_drained(void)
 {
 	struct pollfd p = { .events = POLLOUT };
@@ -139,8 +139,8 @@ static void poll_full_then_drained(void)
 	conn_end(&k);
 }
 
-/* Whoever was told POLLOUT can send at least one byte; who was not, sleeps
- * rather than spins: with the reader stopped the answer stays "no".
+/* A sender that was told POLLOUT can send at least one byte. A sender that was not sleeps and
+ * does not spin: while the reader is stopped, poll(2) never reports POLLOUT.
  */
 static void pollout_tells_the_truth(void)
 {
@@ -169,12 +169,12 @@ static void pollout_tells_the_truth(void)
 	conn_end(&k);
 }
 
-/* A send that does not block is told of no lack of room as long as the send buffer has some,
- * however small a ring is and however fast its reader.
+/* A non-blocking send is never refused while the send buffer has room. The size of the ring
+ * and the speed of its reader do not matter.
  */
 static void nonblocking_send_is_whole(void)
 {
-	const int room = 4 * MIB;	/* for what the bytes take in packets, too */
+	const int room = 4 * MIB;	/* includes the overhead of the packets */
 	uint64_t out = 0, in = 0;
 	int parts = 0, late = 0;
 	struct conn k;
@@ -259,15 +259,15 @@ static void rcvlowat_recv(void)
 	arrive(k.b, 4);
 	CALL_RECV(&c, k.b, b, 10, 0);
 	call_blocked(&c);
-	/* The mark's worth again, for TCP does not wake for less once the
-	 * reader has taken the first four.
+	/* As many bytes as the mark says again. The reader has taken the first four, and TCP
+	 * does not wake it for fewer than the mark.
 	 */
 	SAY(send(k.a, "efghij", 6, 0));
 	SAY_BUF(call_end(&c), b);
 	SAY(send(k.a, "abcd", 4, 0));
 	arrive(k.b, 4);
 	SAY_BUF(recv(k.b, b, 10, MSG_DONTWAIT), b);
-	/* Less asked for than the mark: the mark shrinks to it. */
+	/* The reader asks for fewer bytes than the mark: the smaller number counts. */
 	SAY(send(k.a, "xyz", 3, 0));
 	arrive(k.b, 3);
 	SAY_BUF(recv(k.b, b, 3, 0), b);
@@ -279,7 +279,7 @@ static void rcvlowat_recv(void)
 	conn_end(&k);
 }
 
-/* A reader asleep leaves in the socket what is less than the mark, however few it wants. */
+/* A sleeping reader leaves fewer bytes than the mark in the socket, even if it asks for less. */
 static void rcvlowat_asleep(void)
 {
 	int low = 5, n = -1;
@@ -316,7 +316,7 @@ static void rcvlowat_asleep(void)
 	conn_end(&k);
 }
 
-/* What is there when the time is over is enough. */
+/* When the time-out ends, the reader returns the bytes that are there, below the mark too. */
 static void rcvlowat_asleep_for_a_time(void)
 {
 	struct timeval tv = { .tv_sec = 2 };
@@ -335,8 +335,8 @@ static void rcvlowat_asleep_for_a_time(void)
 	conn_end(&k);
 }
 
-/* TCP lets a reader that has some bytes in hand sleep until as many as the mark says are
- * there beside them.
+/* TCP lets a reader that has received some bytes sleep on. It wakes the reader once the unread
+ * bytes alone reach the mark.
  */
 static void rcvlowat_with_some(void)
 {
@@ -353,7 +353,7 @@ static void rcvlowat_with_some(void)
 	CALL_RECV(&c, k.b, b, 12, 0);
 	call_blocked(&c);
 	SAY(send(k.a, "ef", 2, 0));
-	/* A ring's reader has six now and is about to return. */
+	/* On a pair the reader has six bytes now and is about to return. */
 	if (env.paired)
 		r = call_end(&c);
 	SAY(send(k.a, "ghijkl", 6, 0));
@@ -369,7 +369,7 @@ static void rcvlowat_with_some(void)
 	conn_end(&k);
 }
 
-/* A mark larger than the ring: what spilled to TCP counts with what is in it. */
+/* A mark larger than the ring: bytes that spilled to TCP count together with the ring's. */
 static void rcvlowat_beyond_ring(void)
 {
 	struct stream s = { .mode = STREAM_SEND, .len = 200 * KIB };
@@ -392,8 +392,8 @@ static void rcvlowat_beyond_ring(void)
 	conn_end(&k);
 }
 
-/* The mark is reached by bytes of both kinds together, in either order. What
- * goes with MSG_ZEROCOPY goes by TCP.
+/* Ring bytes and TCP bytes together reach the mark, in either order. Bytes sent with
+ * MSG_ZEROCOPY go over TCP.
  */
 static void lowat_of_both(bool ring_first)
 {
@@ -421,7 +421,9 @@ static void lowat_of_both(bool ring_first)
 	conn_end(&k);
 }
 
-/* Lowering the mark wakes who slept for want of bytes, and signals. */
+/* Lowering the mark wakes a poller that slept because too few bytes were unread, and sends
+ * SIGIO.
+ */
 static void rcvlowat_lowered(void)
 {
 	struct pollfd p = { .events = POLLIN };
@@ -454,8 +456,8 @@ static void rcvlowat_lowered(void)
 	conn_end(&k);
 }
 
-/* The same for a mark that bytes of both kinds reach. What goes with MSG_ZEROCOPY goes by
- * TCP.
+/* As rcvlowat_lowered(), but ring bytes and TCP bytes together reach the mark. Bytes sent with
+ * MSG_ZEROCOPY go over TCP.
  */
 static void rcvlowat_lowered_for_both(void)
 {
@@ -481,7 +483,7 @@ static void rcvlowat_lowered_for_both(void)
 	conn_end(&k);
 }
 
-/* Who sleeps in recv(2) or splice(2) notices it. */
+/* Lowering the mark also wakes a reader that sleeps in recv(2) or splice(2). */
 static void rcvlowat_lowered_asleep(void)
 {
 	struct conn k;
@@ -510,8 +512,8 @@ static void rcvlowat_lowered_asleep(void)
 	conn_end(&k);
 }
 
-/* The mark comes while some of the bytes that reach it are on their way: cork holds
- * them for a while.
+/* The mark is raised while some of the bytes that reach it are in flight: TCP_CORK holds them
+ * back for a while.
  */
 static void rcvlowat_raised(void)
 {
@@ -532,8 +534,8 @@ static void rcvlowat_raised(void)
 	conn_end(&k);
 }
 
-/* A poller asleep, and another thread lowers the mark for a moment: some jiffies, while cork
- * holds the bytes that reach it.
+/* A poller sleeps, and another thread lowers the mark for some jiffies. TCP_CORK holds back the
+ * bytes that reach the mark meanwhile.
  */
 static void rcvlowat_low_for_a_moment(void)
 {
@@ -592,7 +594,7 @@ static void sigio_on_data(void)
 	conn_end(&k);
 }
 
-/* No signal for less than the mark, and one for what reaches it; in ring and TCP. */
+/* SIGIO is sent once the mark is reached, and not below it: by bytes of the ring and of TCP. */
 static void sigio_at_mark(void)
 {
 	struct conn k;
@@ -635,7 +637,7 @@ static void sigio_with_siginfo(void)
 	conn_end(&k);
 }
 
-/* A byte for which the ring has no room tells of itself, and nothing before it. */
+/* A byte for which the ring has no room causes SIGIO. Nothing before it does. */
 static void sigio_of_full_ring(void)
 {
 	const size_t size = 64 * KIB;

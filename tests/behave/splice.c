@@ -104,7 +104,7 @@ static void splice_blocks(void)
 	conn_end(&k);
 }
 
-/* Any byte is enough, but who sleeps is not woken for fewer than the mark says. */
+/* splice(2) returns with any byte, but a sleeping reader is not woken below the mark. */
 static void splice_at_mark(void)
 {
 	static char many[4096 + 500];
@@ -135,7 +135,9 @@ static void splice_at_mark(void)
 		if (i < 2)
 			SAY_BUF(recv(k.b, b, 64, MSG_DONTWAIT), b);
 	}
-	/* Once awake it takes all, though what a page leaves over is less than the mark. */
+	/* Once awake, the reader takes all bytes. It leaves no rest, though a part page is less
+	 * than the mark.
+	 */
 	low = sizeof(many);
 	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
 	CALL_SPLICE(&c, k.b, p[1], 60000, 0);
@@ -160,7 +162,7 @@ static void nothing(int sig)
 	(void)sig;
 }
 
-/* A signal comes before what is there, if that is less than the mark. */
+/* If fewer bytes than the mark are unread, a signal ends the call and the bytes stay. */
 static void splice_interrupted(void)
 {
 	struct sigaction sa = { .sa_handler = nothing };
@@ -210,7 +212,7 @@ static void splice_reset(void)
 	close(k.b);
 }
 
-/* A pipe of one page: what does not fit stays in the socket. */
+/* A pipe of one page: bytes that do not fit stay in the socket. */
 static void partial_pipe(void)
 {
 	uint64_t out = 0, in = 0;
@@ -252,7 +254,7 @@ static void splice_offset_refused(void)
 	conn_end(&k);
 }
 
-/* What a pipe holds does not change when the ring's pages are used again. */
+/* Bytes in a pipe do not change when the sender reuses the ring's pages. */
 static void spliced_bytes_stay(void)
 {
 	uint64_t out = 0, in = 0, seen = 0;
@@ -308,7 +310,7 @@ static void *move_all(void *arg)
 	return NULL;
 }
 
-/* A relay between two connections, as proxies and io.Copy do it. */
+/* A relay between two connections, like that of proxies and of Go's io.Copy. */
 static void relay(void)
 {
 	struct stream s = { .mode = STREAM_SEND | STREAM_BIG, .len = 4 * MIB };
@@ -442,7 +444,7 @@ static void splice_and_recv_in_turn(void)
 	conn_end(&k);
 }
 
-/* What is spliced does not count for SO_PEEK_OFF. */
+/* splice(2) does not move SO_PEEK_OFF. */
 static void peek_offset_stays(void)
 {
 	int off = 2, got = -2, p[2];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Urgent data. It goes by TCP, in its place between what the ring carries.
+ * Urgent data. The urgent byte goes over TCP, and keeps its place between the ring's bytes.
  */
 #include "behave.h"
 
@@ -83,7 +83,7 @@ static void in_line(void)
 	conn_end(&k);
 }
 
-/* Many bytes before and after, so that both sides of the mark lie in a ring. */
+/* Many bytes go before and after the urgent byte, so that the ring has bytes on both sides. */
 static void between_ring_bytes(void)
 {
 	char *b = malloc(64 * KIB);
@@ -127,8 +127,8 @@ static void overwritten_mark(void)
 	SAY_BUF(recv(k.b, b, 16, 0), b);
 	SAY(send(k.a, "cd", 2, 0));
 	SAY(send(k.a, "Y", 1, MSG_OOB));
-	/* The first urgent byte was never taken: it becomes part of the stream
-	 * or is lost as TCP decides.
+	/* The reader never took the first urgent byte. TCP makes it part of the stream or drops
+	 * it.
 	 */
 	where("reading up to the second mark");
 	do
@@ -160,8 +160,8 @@ static void peek_stops_at_mark(void)
 	conn_end(&k);
 }
 
-/* At the mark with nothing read yet a peek steps over it, and on into what follows,
- * by ring or by TCP.
+/* At the urgent mark, with nothing read in this call yet, a peek steps over the mark. It goes on
+ * to the bytes that follow, in the ring or in TCP.
  */
 static void peek_steps_over_mark(void)
 {
@@ -191,7 +191,7 @@ static void peek_steps_over_mark(void)
 	conn_end(&k);
 }
 
-/* A read of no bytes takes nothing, the mark neither. */
+/* A read of no bytes takes nothing, and does not pass the mark. */
 static void empty_read_stays_at_mark(void)
 {
 	struct conn k;
@@ -215,8 +215,8 @@ static void empty_read_stays_at_mark(void)
 	conn_end(&k);
 }
 
-/* The reader has not read what was sent before the first mark when the second comes:
- * the first byte joins the stream, or is lost if those bytes are in a ring.
+/* A second urgent byte arrives while bytes before the first are unread. The first joins the
+ * stream, or is lost if those unread bytes are in a ring.
  */
 static void two_marks_unread(void)
 {
@@ -239,7 +239,7 @@ static void two_marks_unread(void)
 	conn_end(&k);
 }
 
-/* What stands behind a mark that nobody has passed does not count as readable. */
+/* Bytes behind a mark that no reader has passed do not count as readable. */
 static void readable_ends_at_mark(void)
 {
 	struct conn k;
@@ -297,7 +297,7 @@ static void take_urgent(int sig)
 	errno = saved;
 }
 
-/* Who sleeps in recv(2) leaves the byte to his handler. */
+/* A reader that sleeps in recv(2) leaves the urgent byte to its SIGURG handler. */
 static void sigurg_ends_recv(void)
 {
 	struct sigaction act = { .sa_handler = take_urgent };
@@ -317,7 +317,7 @@ static void sigurg_ends_recv(void)
 		handlers_byte = 0;
 		CALL_RECV(&c, k.b, b, sizeof(b), i == 1 ? MSG_PEEK : 0);
 		call_blocked(&c);
-		sigprocmask(SIG_BLOCK, &set, NULL);	/* the other thread's */
+		sigprocmask(SIG_BLOCK, &set, NULL);	/* the other thread takes SIGURG */
 		SAY(send(k.a, "X", 1, MSG_OOB));
 		SAY(call_end(&c));
 		sigprocmask(SIG_UNBLOCK, &set, NULL);
@@ -329,7 +329,7 @@ static void sigurg_ends_recv(void)
 	conn_end(&k);
 }
 
-/* Urgent bytes in line among random chunks and peeks: the stream stays whole. */
+/* SO_OOBINLINE: urgent bytes among random chunks and peeks leave the stream whole. */
 static void mixed_stream(void)
 {
 	struct stream s = { .mode = STREAM_SEND | STREAM_OOB, .len = MIB };
@@ -350,7 +350,7 @@ static void mixed_stream(void)
 	conn_end(&k);
 }
 
-/* splice(2) does not go past the mark, whatever stands behind it. */
+/* splice(2) does not pass the mark, whether ring bytes or TCP bytes follow. */
 static void splice_stops_at_mark(void)
 {
 	struct conn k;
@@ -381,7 +381,7 @@ static void splice_stops_at_mark(void)
 	conn_end(&k);
 }
 
-/* For SO_RCVLOWAT the mark itself is no byte. */
+/* SO_RCVLOWAT does not count the urgent byte. */
 static void poll_at_mark(void)
 {
 	struct pollfd p = { .events = POLLIN };
@@ -402,7 +402,7 @@ static void poll_at_mark(void)
 	p.fd = k.b;
 	SAY(poll(&p, 1, -1));
 	SAY_BUF(recv(k.b, b, 16, 0), b);
-	/* But it is one where others come first. */
+	/* It counts the urgent byte if other bytes precede it. */
 	SAY(send(k.a, "ijkl", 4, 0));
 	SAY(send(k.a, "Y", 1, MSG_OOB));
 	arrive_urgent(k.b);

@@ -1,19 +1,19 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""A TCP connection with random bytes, and a look at what was captured of it.
+"""A TCP connection with random bytes, and a check of its capture.
 
 stream.py talk ADDRESS PORT ROUNDS SIZE OUT
-    Listens, connects to itself, and in each round sends up to SIZE random bytes from
-    the client to the server, which sends as many back. In the round after the middle
-    it sends 1,000 bytes by TCP. OUT.0 and OUT.1 get what the client and the server have sent,
-    OUT.rounds how much of it in each round. In the end it prints "holding" and keeps
-    the connection until its standard input ends. For each line of that it sends SIZE
-    bytes each way and prints "holding" again.
+    Listens and connects to itself. In each round the client sends up to SIZE random bytes to
+    the server, which sends as many back. In the round after the middle both send 1,000 bytes
+    over TCP. The bytes of the client go to OUT.0, those of the server to OUT.1, and the number
+    of bytes of each round to OUT.rounds. At the end it prints "holding" and keeps the
+    connection until its standard input ends. For each line of input it sends SIZE bytes each
+    way and prints "holding" again.
 stream.py ring ADDRESS PORT ROUNDS SIZE OUT
-    The same, but nothing goes by TCP.
+    The same, but no bytes go over TCP.
 stream.py look PCAP PORT OUT RING0 RING1
-    PCAP has what the two have sent by ring, so many bytes of it, in an order in which
-    it can have been sent. What went by TCP stands before it or is a gap.
+    Checks that PCAP has the ring bytes of both ends, RING0 and RING1 of them, in an order in
+    which they can have been sent. Bytes that went over TCP come before them or are a gap.
 """
 import os
 import random
@@ -32,7 +32,7 @@ def receive(sock, count):
     return b"".join(parts)
 
 
-# What is sent at a pace has to go by TCP.
+# Sets a pacing rate. Paced bytes go over TCP.
 def pace(sock, rate):
     sock.setsockopt(socket.SOL_SOCKET, 47, struct.pack("Q", rate))
 
@@ -41,7 +41,7 @@ def ring(address, port, rounds, size, out):
     talk(address, port, rounds, size, out, some_by_tcp=False)
 
 
-# Who has not tried to read yet gets its bytes by TCP.
+# Reads once. Until an end has tried to read, its peer sends over TCP.
 def try_to_read(sock):
     try:
         sock.recv(1, socket.MSG_DONTWAIT)
@@ -111,8 +111,8 @@ class Direction:
     def __init__(self, out, rounds):
         with open(out, "rb") as file:
             self.sent = file.read()
-        # Where the parts that went by ring begin and end: all but the first round,
-        # whose reader was not there yet, and the one that was sent at a pace.
+        # Where each part that went through the ring begins and ends. The first round went over
+        # TCP, since its reader had not read yet. So did the paced round.
         self.ring = []
         at = 0
         for i, (size, by_tcp) in enumerate(rounds):
@@ -150,7 +150,7 @@ def look(pcap, port, out, *ring):
             continue
         directions[which].add(seq, payload)
         if which:
-            # The server sends back what it has read, and nothing before.
+            # The server sends as many bytes as it has read, and only after it has read them.
             assert ack == directions[0].end(), "an answer to something else"
             assert len(directions[1].got) <= len(directions[0].got), "an answer came first"
             answered += 1
@@ -172,7 +172,7 @@ def look(pcap, port, out, *ring):
 
 
 def total(direction):
-    """How much it had got when its present round began."""
+    """Returns how many bytes DIRECTION had received when its present round began."""
     done = 0
     for begin, end in direction.ring:
         if done + end - begin > len(direction.got) - direction.places[-1][1]:

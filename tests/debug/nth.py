@@ -1,12 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""tests/debug/nth.py: does the same thing again and again, and each time another one of
-the allocations that it makes beneath a function of the module fails, from the first to
-the last. Connections notice nothing; whoever asked for something gets it, or an error,
-and can ask again.
+"""tests/debug/nth.py: repeats an operation. Each time another allocation beneath a function
+of the module fails, from the first to the last. Connections notice nothing. A caller gets
+its result, or an error after which it can try again.
 
-What happens in a task is done in this one, by its fail-nth. What happens in softirqs and
-workers has no number there: the first one, two, four … 32 allocations fail.
+Operations of a task run in this process, with fail-nth. For softirqs and workers fail-nth
+counts no allocations, so there the first one, two, four … 32 allocations fail.
 """
 
 import ctypes
@@ -44,22 +43,22 @@ def write(path, value):
 
 
 def arm(times):
-    """The next TIMES allocations fail, of slabs and of pages each."""
+    """Lets the next TIMES slab allocations and the next TIMES page allocations fail."""
     for folder in FAULTS:
         write(f"{folder}/times", times)
         write(f"{folder}/probability", 100)
 
 
 def disarm():
-    """Only fail-nth has any fail from now on."""
+    """From now on only fail-nth makes allocations fail."""
     for folder in FAULTS:
         write(f"{folder}/probability", 0)
         write(f"{folder}/times", MANY)
 
 
 def set_up():
-    """Only what the module's text is beneath: of modules, the VM's tests load no other
-    whose allocations they would miss."""
+    """Only allocations beneath a module's text fail. The VM loads no other module that would
+    be affected."""
     for folder in FAULTS:
         for name, value in (("interval", 1), ("space", 0), ("verbose", 0), ("task-filter", "N"),
                             ("ignore-gfp-wait", "N"), ("stacktrace-depth", 32),
@@ -71,7 +70,7 @@ def set_up():
 
 
 def left():
-    """Failures that are still to come, of those armed: of slabs, and of pages."""
+    """Returns how many armed failures are left, of slabs and of pages."""
     def one(folder):
         with open(f"{folder}/times", encoding="ascii") as f:
             return int(f.read())
@@ -88,7 +87,8 @@ def references():
 
 
 def await_references(most):
-    """Sockets keep the module until they are through with their FIN, as they keep TCP."""
+    """Waits until the module has at most MOST references. A closing socket holds one until TCP
+    has sent and received the FINs."""
     until = time.monotonic() + 70
     while references() > most:
         if time.monotonic() > until:
@@ -99,7 +99,8 @@ def await_references(most):
 
 
 def report(name, operation):
-    """OPERATION returns how many allocations failed. Arguments name what is wanted."""
+    """Runs OPERATION, which returns how many allocations failed, and prints the result. If the
+    command line has arguments, runs only the operations that they name."""
     global failed
     if sys.argv[1:] and name not in sys.argv[1:]:
         return
@@ -120,17 +121,17 @@ def report(name, operation):
 
 
 def close(sockets):
-    """Without failures: where there is no memory for a FIN, TCP sends none, and such a
-    socket stays for ever."""
+    """Closes SOCKETS while no allocation fails. Without memory for a FIN TCP sends none, and
+    the socket stays for ever."""
     for sock in sockets or ():
         sock.close()
 
 
 def by_task(attempt):
-    """The first allocation of ATTEMPT's fails, then the second, …, until three in a row
-    that would have been the next did not come, as not every attempt makes the same. ATTEMPT
-    gets a function that runs its argument so, the first time, and returns the sockets it
-    leaves."""
+    """Runs ATTEMPT again and again. Its first allocation fails, then its second, and so on. Not
+    every attempt makes the same allocations, so the end is three attempts in a row without a
+    failure. ATTEMPT gets a function that runs its argument with the failure, the first time
+    only. ATTEMPT returns the sockets that it leaves open."""
     count = clean = 0
     for n in range(1, 2000):
         to_fail = n
@@ -153,7 +154,7 @@ def by_task(attempt):
 
 
 def by_all(attempt):
-    """The first allocations fail, whoever makes them. What is tried again fails again."""
+    """The first allocations of any task or softirq fail, and so do its retries."""
     total = 0
     for n in (1, 2, 4, 8, 16, 32):
         arm(n)
@@ -169,8 +170,8 @@ def by_all(attempt):
 
 
 def by_child(command, least):
-    """As by_task; the statuses are 0, with as many lines as ever, LEAST or more, and, with
-    one line on stderr, 1."""
+    """As by_task, for a command. Its status is 0, with as many lines as without a failure and
+    at least LEAST, or 1, with one line on stderr."""
     def run(n):
         return subprocess.run(command, preexec_fn=lambda: fail_nth(n), stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, check=False, timeout=60)
@@ -189,7 +190,7 @@ def by_child(command, least):
     raise Wrong("it allocates without end")
 
 
-# --- what is done ---
+# --- the operations ---
 
 def carry(a, b):
     a.sendall(PAYLOAD)
@@ -216,10 +217,10 @@ def connection(listener):
 
 
 def pair(guarded):
-    """Connects and sends both ways; no call may fail."""
+    """Connects and sends both ways. No call may fail."""
     def live():
         ends = connection(listener)
-        for _ in range(4):  # a ring is used once both have been read from
+        for _ in range(4):  # the rings are used once both ends have read
             exchange(*ends)
         return ends
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -227,7 +228,7 @@ def pair(guarded):
 
 
 def by_ring(count, attempt):
-    """COUNT, of what goes by ring if nothing fails."""
+    """Calls COUNT for an attempt that sends bytes through a ring if nothing fails."""
     def bytes_by_ring():
         out = subprocess.run(["socksplice", "-j", "stats", "show"], stdout=subprocess.PIPE, check=True).stdout
         return json.loads(out)["stats"]["ring_bytes"]
@@ -247,7 +248,7 @@ def moved(source):
 
 
 def splice(guarded):
-    """SO_SPLICE: set, or an error and everything as before."""
+    """Sets SO_SPLICE. The call succeeds, or fails and leaves both connections as before."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         (c, p), (q, s) = connection(listener), connection(listener)
         done = False
@@ -261,7 +262,7 @@ def splice(guarded):
                 exchange(c, p)
                 exchange(q, s)
         carry(c, s)
-        until = time.monotonic() + 30  # the sink has them before they are counted
+        until = time.monotonic() + 30  # the sink has the bytes before the count rises
         while moved(p) != len(PAYLOAD):
             if time.monotonic() > until:
                 raise Wrong(f"{moved(p)} bytes were spliced, not {len(PAYLOAD)}")
@@ -277,7 +278,7 @@ def load(guarded):
         if libc.syscall(FINIT_MODULE, fd, b"", 0):
             raise OSError(ctypes.get_errno(), "finit_module")
     if loaded():
-        # for about a second after the last socket it is in use
+        # The module stays in use for about a second after the last socket.
         while open("/sys/module/socksplice/refcnt").read().strip() != "0":
             time.sleep(0.05)
         subprocess.run(["rmmod", "socksplice"], check=True)
@@ -285,7 +286,7 @@ def load(guarded):
     try:
         guarded(insert)
     except OSError as e:
-        if e.errno not in (*NO_MEMORY, errno.ENFILE):  # the last one is of sock_create()
+        if e.errno not in (*NO_MEMORY, errno.ENFILE):  # sock_create() returns ENFILE
             raise
         if loaded():
             raise Wrong("it could not be loaded, and is there") from e

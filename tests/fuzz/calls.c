@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The system calls that send and receive, as one of the main thread, another thread
- * or a child process. What they read and write is shared with children.
+ * The system calls that send and receive. The main thread, another thread or a child
+ * process makes them. The children share the buffers.
  */
 #include "fuzz.h"
 
@@ -50,7 +50,7 @@ void calls_init(void)
 	sa.sa_flags = SA_RESTART;
 	sigaction(SIGUSR2, &sa, NULL);
 	sigaction(SIGPIPE, &sa, NULL);
-	/* These are asked for, by any thread. */
+	/* These signals stay pending until some thread fetches them. */
 	sigemptyset(&async);
 	sigaddset(&async, SIGURG);
 	sigaddset(&async, SIGRTMIN);
@@ -133,7 +133,7 @@ static void two_messages(struct mmsghdr msg[2], struct iovec iov[3], unsigned ch
 	}
 }
 
-/* From a file, or a pipe that holds all of it: several calls, perhaps. */
+/* Sends from a file, or from a pipe that holds all the bytes. It may take several calls. */
 static long send_from(const struct op *op, int fd, int n)
 {
 	long done = 0, r = 0;
@@ -243,7 +243,7 @@ static struct sys recv_sys(const struct op *op, int fd, int n, int flags, int en
 	}
 }
 
-/* From what the call returned to bytes in one piece. */
+/* Turns the buffers that the call filled into one piece. */
 static void recv_done(const struct sys *s, int n, int end, struct received *r)
 {
 	const struct mmsghdr *msg = area->recv[end].msg;
@@ -255,7 +255,7 @@ static void recv_done(const struct sys *s, int n, int end, struct received *r)
 		long got = msg[0].msg_len;
 
 		if (r->ret > 1) {
-			/* Nothing is missing between the two, if all is well. */
+			/* In a correct stream no byte is missing between the two messages. */
 			if (msg[0].msg_len < (unsigned int)half)
 				say("a second message after a short one");
 			got += msg[1].msg_len;
@@ -264,7 +264,7 @@ static void recv_done(const struct sys *s, int n, int end, struct received *r)
 	}
 }
 
-/* Takes the rest of what splice(2) has left behind at a boundary of its own. */
+/* Takes the bytes that splice(2) has left because it ended at a boundary of its own. */
 static void splice_rest(const struct op *op, struct sys *s, int n, int have, int end,
 			struct received *r)
 {
@@ -328,7 +328,9 @@ void call_recv_end(struct call *c, const struct op *op, int n, int end, struct r
 	}
 }
 
-/* What recvmsg(2) said beside the bytes; TCP_INQ, all of it, only to who has not @slept. */
+/* Prints the control messages of recvmsg(2). If the call has @slept, it prints only whether
+ * TCP_INQ is above zero.
+ */
 void say_control(const struct op *op, int end, bool slept)
 {
 	struct msghdr *m = &area->recv[end].msg->msg_hdr;
@@ -354,7 +356,7 @@ int through_a_socket(int fd)
 	*c = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
 	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
 	MUST(sendmsg(pair[0], &m, 0));
-	/* It lives in the message only. */
+	/* Only the message holds the file now. */
 	close(fd);
 	MUST(recvmsg(pair[1], &m, 0));
 	memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(got));

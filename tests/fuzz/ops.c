@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The operations. Each looks first whether it has one right answer now, and is left
- * out if not; fuzz.h says why.
+ * The operations. Each first checks that it has exactly one right answer now. If not, it
+ * is left out; fuzz.h says why.
  */
 #include "fuzz.h"
 
@@ -44,13 +44,13 @@ bool sleeps_in_recv(const struct side *s)
 	return s->asleep && s->target;
 }
 
-/* What is sent now is answered with a reset. */
+/* The peer answers bytes that are sent now with a reset. */
 static bool is_deaf(const struct side *peer)
 {
 	return peer->fd < 0 || (peer->shut_rd && peer->phase == PHASE_SENT_FIN);
 }
 
-/* How much of the operation's bytes may be sent now: what surely fits. */
+/* How many of the operation's bytes may be sent now: those that surely fit. */
 static int send_size(const struct op *op)
 {
 	const struct side *peer = &side[other(op->end)];
@@ -58,13 +58,13 @@ static int send_size(const struct op *op)
 
 	if (is_deaf(peer))
 		return n < 1000 ? n : 1000;
-	/* The sleeper may return with the first part of what comes in parts. */
+	/* If the bytes arrive in parts, the sleeping reader may return with the first part. */
 	if (sleeps_in_recv(peer) && !(peer->waits_in.flags & MSG_WAITALL) && n > 16000)
 		n = 16000;
 	return n < room ? n : room;
 }
 
-/* The bytes must come in one piece, or the first part has an effect of its own. */
+/* True if the bytes must arrive in one piece, since a first part would have its own effect. */
 static bool in_one_piece(const struct op *op)
 {
 	const struct side *peer = &side[other(op->end)];
@@ -102,8 +102,8 @@ static void op_send(const struct op *op)
 	sent(op, call_send(&simple, side[op->end].fd, n, op->flags));
 }
 
-/* TCP holds the first part back, a ring does not: nobody looks before the second, whose
- * SIGIO a reader would keep away that the first has not woken.
+/* TCP holds the first part back, and a ring does not. So nothing looks before the second part.
+ * A sleeping reader that the first part did not wake would suppress the SIGIO of the second.
  */
 static void op_send_held(const struct op *op)
 {
@@ -147,7 +147,7 @@ static void op_send_zerocopy(const struct op *op)
 	struct msghdr m = { .msg_control = control, .msg_controllen = sizeof(control) };
 	int n = send_size(op);
 
-	/* The completion would wake the end's own sleeper, too. */
+	/* The completion would also wake the sender's own sleeping thread. */
 	if (n < 1 || peer->fd < 0 || s->phase != PHASE_OPEN || sleeps_in_recv(peer) || s->asleep)
 		return left_out("not now");
 	if (!set_int(s->fd, SOL_SOCKET, SO_ZEROCOPY, 1))
@@ -155,7 +155,7 @@ static void op_send_zerocopy(const struct op *op)
 	fill(send_area(), n, s->pos);
 	if (sent(op, send(s->fd, send_area(), n, MSG_ZEROCOPY)) < 0)
 		return;
-	/* The completion comes when the bytes are acknowledged. */
+	/* TCP reports the completion when the bytes are acknowledged. */
 	MUST(poll(&p, 1, -1));
 	say_result(recvmsg(s->fd, &m, MSG_ERRQUEUE));
 	if (!CMSG_FIRSTHDR(&m))
@@ -164,9 +164,9 @@ static void op_send_zerocopy(const struct op *op)
 	say("  completion %d %d, %d to %d", e->ee_origin, e->ee_code, e->ee_info, e->ee_data);
 }
 
-static bool dropped;	/* the pair, at some time */
+static bool dropped;	/* the pair has been un-paired */
 
-/* That there is enough for a mark, TCP says of a pair that goes back to it a moment later. */
+/* A pair that returns to TCP reports a reached mark a little late. */
 bool is_told_late(const struct side *s)
 {
 	return dropped && s->lowat > 1;
@@ -174,7 +174,7 @@ bool is_told_late(const struct side *s)
 
 /* Receiving */
 
-/* How many signals there were is the kernel's choice, whether there was one is not. */
+/* True if the signal is pending. The kernel may merge several signals into one. */
 bool signalled(int sig)
 {
 	const struct timespec now = { };
@@ -188,14 +188,14 @@ bool signalled(int sig)
 	return any;
 }
 
-/* How many bytes the first buffer takes. */
+/* The number of bytes that the first buffer takes. */
 static int wanted(const struct op *op)
 {
 	return op->how == RECV_RECVMMSG && !(op->flags & MSG_WAITALL) ? op->n / 2 : op->n;
 }
 
-/* With how many bytes the call returns. What splice(2) finds is enough, but of fewer
- * than the mark TCP tells no sleeper.
+/* The number of bytes with which the call returns. splice(2) returns with any bytes that it
+ * finds, but TCP does not wake a sleeping caller below the mark.
  */
 static int target_of(const struct op *op, const struct side *s, int flags)
 {
@@ -215,7 +215,7 @@ static bool returns_at_once(const struct op *op, int flags)
 				     op->how == RECV_SPLICE));
 }
 
-/* @slept: what was there when it looked depends on how TCP cut what came. */
+/* @slept: the unread bytes at the time of the wake-up depend on TCP's segmentation. */
 static void received(const struct op *op, int flags, struct received *r, bool slept)
 {
 	struct side *s = &side[op->end];
@@ -231,7 +231,7 @@ static void received(const struct op *op, int flags, struct received *r, bool sl
 		return;
 	if (r->ret > 0)
 		s->avail -= r->ret;
-	/* Nothing is left, not even an urgent byte that nobody has taken. */
+	/* No byte is left, and no urgent byte either. */
 	if (op->n && (!r->ret || (r->ret < 0 && r->err == EAGAIN))) {
 		if (s->urgent)
 			s->avail = 0;
@@ -239,8 +239,8 @@ static void received(const struct op *op, int flags, struct received *r, bool sl
 	}
 }
 
-/* With a mark of more than one byte TCP does not wake a reader before so many have come
- * that are in no one's hands, though the reader may have some.
+/* With a mark above one, TCP wakes a reader once the unread bytes reach the mark. It does not
+ * count the bytes that the reader has received in this call.
  */
 static bool is_woken_late(const struct side *s, int have, int flags)
 {
@@ -267,17 +267,17 @@ static void op_recv(const struct op *original)
 		have = have > off ? have - off : 0;
 	target = target_of(&op, s, flags);
 	if (!returns_at_once(&op, flags) && !s->nonblock && !at_end(s) && have < target) {
-		/* A call for no bytes returns whatever wakes it. */
+		/* A call for no bytes returns on any wake-up. */
 		if (s->asleep || off >= 0 || !wanted(&op) || is_woken_late(s, have, flags)) {
 			flags |= MSG_DONTWAIT;
 		} else {
 			op.flags = flags;
-			/* The ACK of a FIN, which is delayed, wakes, too. */
+			/* The delayed ACK of a FIN also wakes the reader. */
 			settle_fin(s->fd);
 			call_recv_start(&s->call, &op, s->fd, op.n, flags, op.end);
 			s->asleep = true;
 			s->waits_in = op;
-			/* however few it asks for */
+			/* TCP wakes the reader at the mark, even if it asks for fewer bytes. */
 			s->target = have || target > s->lowat ? target : s->lowat;
 			return say("  sleeps");
 		}
@@ -297,8 +297,8 @@ void wait_end(int end)
 	if (!s->target) {
 		say("  %c wakes:", 'A' + end);
 		say_result(call_end(&s->call));
-		/* Where the connection ends, the bits come one after the other; and TCP tells
-		 * of an urgent byte before it takes in what stands before that.
+		/* When the connection ends, TCP sets the poll bits one after another. TCP also
+		 * reports an urgent byte before it receives the bytes in front of that byte.
 		 */
 		if (s->phase == PHASE_END)
 			say("  with the end: %d", !!s->pollfd.revents);
@@ -311,7 +311,7 @@ void wait_end(int end)
 	call_recv_end(&s->call, &s->waits_in, s->waits_in.n, end, &r);
 	say("  %c wakes:", 'A' + end);
 	received(&s->waits_in, s->waits_in.flags, &r, true);
-	/* Between two waits a reader of a ring does not keep SIGIO away. */
+	/* Between two waits the reader of a ring does not suppress SIGIO. */
 	if (s->async)
 		signalled(SIGRTMIN + end);
 }
@@ -352,7 +352,7 @@ static void op_recv_bad(const struct op *op)
 
 /* Several threads */
 
-/* Both ends at rest, open, empty, and with nothing in the way of a blocking call. */
+/* Brings both ends to rest: open, empty, and with nothing that would end a blocking call. */
 static bool make_quiet(const char *why)
 {
 	for (int i = 0; i < 2; i++) {
@@ -372,7 +372,7 @@ static bool make_quiet(const char *why)
 	return true;
 }
 
-/* Whether a reader at work keeps SIGIO away is a matter of who is first. */
+/* Whether a reader suppresses SIGIO depends on which of two threads is first. */
 static void forget_signals(void)
 {
 	for (int i = 0; i < 2; i++) {
@@ -433,7 +433,7 @@ static void op_fill(const struct op *op)
 	send_until_eagain(s->fd, &out, 64 * MIB);
 	say("  writable %d", poll(&p, 1, 0));
 	MUST(setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)));
-	do {	/* an ACK that was on its way makes room */
+	do {	/* an ACK in flight makes room */
 		fill(send_area(), KIB, out);
 		ret = send(s->fd, send_area(), KIB, 0);
 		out += ret > 0 ? ret : 0;
@@ -446,7 +446,7 @@ static void op_fill(const struct op *op)
 
 #define ROUNDS 4
 
-/* A message is whole among those of another thread. */
+/* Two threads send. Each message stays whole between those of the other thread. */
 static void op_two_writers(const struct op *op)
 {
 	static char buf[2 * ROUNDS * 2000], message[2][2000];
@@ -474,7 +474,7 @@ static void op_two_writers(const struct op *op)
 	say("  whole %d, of the first %d", whole, of_a);
 }
 
-/* Which of them gets a byte is not said; all get what they want. */
+/* Either reader may get a byte, but both get as many bytes as they ask for. */
 static void op_two_readers(const struct op *op)
 {
 	struct side *s = &side[op->end], *peer = &side[other(op->end)];
@@ -520,9 +520,9 @@ static void op_wait_ready(const struct op *op)
 	say("  sleeps");
 }
 
-/* A signal that meets a sleeper on its way from the ring to TCP counts as having come
- * before the call (docs/differences.md), so that of a pair that is dropped has to be there
- * first, and gets another.
+/* A signal may meet a sleeping call while it moves from the ring to TCP. It then counts as sent
+ * before the call (docs/differences.md). So wait until the call sleeps, and if the pair has been
+ * un-paired, repeat the signal until the call returns.
  */
 void interrupt(struct side *s)
 {
@@ -569,7 +569,7 @@ static void op_look(const struct op *op)
 	for (size_t i = 0; i < ARRAY_SIZE(ioctls); i++) {
 		int v = -1, ret;
 
-		/* TCP leaves a number of its own there. */
+		/* After a disconnect TCP keeps an arbitrary number there. */
 		if (ioctls[i] == SIOCOUTQNSD && s->disconnected)
 			continue;
 		ret = ioctl(s->fd, ioctls[i], &v);
@@ -587,7 +587,7 @@ static void op_epoll_add(const struct op *op)
 		EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLRDHUP | EPOLLET, EPOLLIN | EPOLLOUT,
 		EPOLLIN | EPOLLONESHOT, EPOLLPRI | EPOLLET,
 		EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET,
-		/* Not EPOLLOUT with EPOLLET: when ACKs make room is the kernel's choice. */
+		/* No EPOLLOUT with EPOLLET: the kernel chooses when ACKs make room. */
 	};
 	struct epoll_event ev = { .events = masks[op->how % ARRAY_SIZE(masks)] };
 	struct side *s = &side[op->end];
@@ -606,7 +606,7 @@ static void op_epoll_wait(const struct op *op)
 
 	if (!s->epoll || sleeps_in_recv(s) || is_told_late(s))
 		return left_out("not now");
-	/* The ACK of a FIN, which is delayed, is an edge of its own. */
+	/* The delayed ACK of a FIN is an edge of its own. */
 	if (s->fd >= 0)
 		settle_fin(s->fd);
 	say_result(epoll_wait(s->epoll, &ev, 1, 0));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The operations on options, and those that change the state of an end: non-blocking,
- * shut down, closed, another descriptor.
+ * The operations on options, and those that change an end: non-blocking mode, shutdown,
+ * close, another descriptor.
  */
 #include "fuzz.h"
 
 #include <sys/epoll.h>
 
-/* TCP lets any wake-up of the socket end the wait of a reader below a mark who finds what
- * he asks for, a pair does not (docs/differences.md).
+/* A reader below the mark may already find as many bytes as it asks for. On TCP any wake-up then
+ * ends its wait, on a pair it does not (docs/differences.md).
  */
 static bool is_woken_by_anything(const struct side *s)
 {
@@ -44,21 +44,21 @@ void op_option(const struct op *op)
 		return left_out("the buffers are big");
 	if (options[i].name == SO_OOBINLINE && options[i].level == SOL_SOCKET && s->urgent)
 		return left_out("an urgent byte is there");
-	/* EBUSY while bytes in a ring are unread. */
+	/* A pair answers EBUSY while its ring has unread bytes. */
 	if (options[i].name == TCP_ULP && options[i].level == IPPROTO_TCP &&
 	    (s->avail || s->asleep))
 		return left_out("unread bytes");
-	/* It says that there is room to send. */
+	/* These options wake the socket to report room for sending. */
 	if (((options[i].name == TCP_NOTSENT_LOWAT && options[i].level == IPPROTO_TCP) ||
 	     (options[i].name == SO_SNDBUF && options[i].level == SOL_SOCKET)) &&
 	    is_woken_by_anything(s))
 		return left_out("a reader sleeps");
-	/* Un-pairing may have the call begin anew. */
+	/* Un-pairing may restart the sleeping call, which then sees the new value. */
 	if (options[i].name == TCP_INQ && options[i].level == IPPROTO_TCP && sleeps_in_recv(s))
 		return left_out("a reader sleeps");
 	say("  option %d %d, %d", options[i].level, options[i].name, value);
 	say_result(setsockopt(s->fd, options[i].level, options[i].name, &value, sizeof(value)));
-	/* Whether it acknowledges at once depends on when what came and went. */
+	/* The value that TCP returns depends on the timing of the packets. */
 	if (options[i].level == IPPROTO_TCP && options[i].name == TCP_QUICKACK)
 		return;
 	say("  now %d", get_int(s->fd, options[i].level, options[i].name));
@@ -76,7 +76,7 @@ void op_lowat(const struct op *op)
 	settle_fin(s->fd);
 	say_result(setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &op->n, sizeof(op->n)));
 	s->lowat = op->n;
-	/* Bytes in a ring are announced at the next arrival only. */
+	/* A pair reports the bytes in its ring only with the next arrival. */
 	if (s->epoll)
 		epoll_wait(s->epoll, &ev, 1, 0);
 	if (s->async)
@@ -160,7 +160,7 @@ void op_shut(const struct op *op)
 	ret = shutdown(s->fd, op->how % 3);
 	say("  how %d", op->how % 3);
 	say_result(ret);
-	/* The ACK of a FIN, which is delayed, wakes who sleeps. */
+	/* The delayed ACK of a FIN wakes a sleeping reader. */
 	if (!ret && sleeps_in_recv(s))
 		settle_fin(s->fd);
 	if (!ret && op->how % 3 != SHUT_WR)

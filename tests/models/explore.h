@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * An explicit-state model checker: runs every interleaving of the steps of a few
- * threads, remembers each state that it has seen, whole, and says how the first
- * wrong one is reached.
+ * An explicit-state model checker. It runs every interleaving of the steps of a few threads and
+ * keeps each whole state that it has seen. It prints the steps that lead to the first wrong one.
  *
- * A model keeps all that changes in one object, its state. A thread is a function
- * that is called for each step and goes on where it left off: AT() ends one step
- * and begins the next, and names the place in the code that the next stands for.
- * What must survive an AT() is kept in the state, not in local variables. Between
- * two AT() a thread may use what its locks keep still, and at most one of the
- * variables that others read or write meanwhile, by SHARED(): two in one step
- * would hide interleavings, and are an error of the model.
+ * A model keeps all its variables in one object, its state. A thread is a function that is called
+ * for each step and continues where it stopped. AT() ends one step and begins the next, and names
+ * the place in the code that the next step models. Local variables do not survive an AT(), the
+ * state does.
+ *
+ * Between two AT() a thread may use all variables that its locks protect. It may access at most
+ * one variable that other threads access meanwhile, by SHARED(). Two in one step would hide
+ * interleavings, and are an error of the model.
  */
 #ifndef TEST_MODELS_EXPLORE_H
 #define TEST_MODELS_EXPLORE_H
@@ -20,38 +20,37 @@
 #include <stdint.h>
 
 enum step {
-	BLOCKED,	/* cannot go on now; changed nothing */
+	BLOCKED,	/* the thread cannot go on now, and has changed nothing */
 	RAN,
 };
 
 struct model {
 	const char *name;
-	void *state;		/* where the steps find it; no pointer into it moves */
-	size_t size;		/* of the state, without holes that are not zero */
+	void *state;		/* the object that the steps use, always at this address */
+	size_t size;		/* of the state; its padding must be zero */
 	unsigned int threads;
 	enum step (*step)(unsigned int thread);
 	const char *(*thread_name)(unsigned int thread);
 	/* Each may call violated(). */
 	void (*check)(void);	/* in each state */
-	void (*quiet)(void);	/* where only LATER() steps are left */
-	void (*end)(void);	/* where no step is left */
-	void (*show)(void);	/* prints the state, for a trace; NULL if there is nothing */
+	void (*quiet)(void);	/* in states with LATER() steps only */
+	void (*end)(void);	/* in states without any further step */
+	void (*show)(void);	/* prints the state for a trace; may be NULL */
 };
 
 struct verdict {
 	unsigned long states, steps, depth, ends;
-	char why[256];		/* what is wrong; empty if nothing is */
+	char why[256];		/* the fault; empty if there is none */
 };
 
-/* Explores everything that follows from the present state. With @trace, prints the
- * way to what is wrong. A way that leads back to a state on it is wrong too: every
- * run of a model ends.
+/* Explores all states that can follow the present one. With @trace, prints the steps that lead to
+ * the fault. A run that returns to one of its own states is a fault too: every run must end.
  */
 void explore(const struct model *m, struct verdict *v, bool trace);
 
-/* Explores, prints the counts and the result as a test's line; true if all is as
- * expected: nothing wrong, or what contains @why. _sound prints the way to what is
- * wrong; _found does with @trace.
+/* Explores, and prints the counts and a test's result line. expect_sound() returns true if there is
+ * no fault, and else prints the steps to it. expect_found() returns true if there is a fault whose
+ * message contains @why, and prints the steps to it with @trace.
  */
 bool expect_sound(const struct model *m);
 bool expect_found(const struct model *m, const char *why, bool trace);
@@ -62,20 +61,19 @@ extern const char *explore_label;	/* where the running step began */
 extern unsigned int explore_shared;	/* accesses of the running step */
 extern bool explore_later, explore_joined;
 
-/* One of 0 .. @n - 1: all of them are tried. Once a step at most. */
+/* Returns one of 0 .. @n - 1. The checker tries all of them. A step calls it at most once. */
 unsigned int choose(unsigned int n);
 
 void violated(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* The running step may never happen, and nobody may rely on it: a timeout, or what
- * an application does next.
+/* The running step may never happen, so no thread may rely on it: a time-out, or the application's
+ * next call.
  */
 #define LATER()		((void)(explore_later = true))
 
-/* The running step takes a lock, or touches nothing of the others, and goes together
- * with the step after it: whatever others could do between the two they could do
- * before both, with the same result. Giving up a lock likewise belongs into the step
- * of the access before it.
+/* Joins the running step with the one after it, because it takes a lock or touches no shared
+ * variable. Other threads' steps between the two could come before both, with the same result.
+ * For the same reason a lock is released in the step of the access before.
  */
 #define JOINED()	((void)(explore_joined = true))
 #define LOCK(lock)	do {						\
@@ -84,10 +82,10 @@ void violated(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 		JOINED();						\
 	} while (0)
 
-/* An access to what others access meanwhile. */
+/* An access to a variable that other threads access meanwhile. */
 #define SHARED(x)	(*(explore_shared++, &(x)))
 
-/* In a function with a "struct ... *t" that has a u16 pc. */
+/* For functions with an argument "struct ... *t" that has a u16 pc. */
 #define BEGIN		switch (t->pc) { case 0:
 #define AT(label)	AT_(label, __COUNTER__)
 #define AT_(label, n)	do {						\

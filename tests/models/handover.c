@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The hand-over between the ring and TCP, in all the orders in which a sender, its
- * reader and everybody else may get in each other's way. What must hold:
- *   - a reader gets the bytes that the senders got rid of, in that order, each once,
- *     and the end of file after the last;
- *   - nobody sleeps while there is something to do for him and nobody about to wake
- *     him; a timeout, or what the application does next, does not count;
- *   - every run ends, and un-pairing with it;
- *   - a reader that goes without having read all goes with a reset.
+ * The hand-over between the ring and TCP, in every order of the steps of senders, readers, TCP
+ * and the module's works. These rules must hold:
+ *   - A reader gets the bytes that the senders have sent, in that order and each once. End of
+ *     file comes after the last byte.
+ *   - No thread sleeps while it has work to do and no other thread is about to wake it. A
+ *     time-out does not count as a wake-up, and neither does the application's next call.
+ *   - Every run ends, and un-pairing ends with it.
+ *   - A reader that closes before it has read all bytes sends a reset.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static const struct scenario scenarios[] = {
 	{ MUTATION("detach_in_call", DETACH_IN_CALL, "wants all returns"),
 	  .messages = { 1, 1 }, .kinds = BLOCKING, .want = 2,
 	  .waitall = true, .drop = true },
-	{ MUTATION("detach_not_told", DETACH_NOT_TOLD, "a end that is gone"),
+	{ MUTATION("detach_not_told", DETACH_NOT_TOLD, "an end that is gone"),
 	  .messages = { 1 }, .kinds = BLOCKING, .want = 1, .drop = true },
 	{ MUTATION("pages_taken_in_append", PAGES_TAKEN_IN_APPEND, "lost its pages"),
 	  .messages = { 1 }, .kinds = BLOCKING, .want = 1, .idle = true },
@@ -141,7 +141,7 @@ static const char *actor_name(unsigned int actor)
 	return actors[actor];
 }
 
-/* What a reader would find, all at once. */
+/* True if a reader would find bytes in the present state. */
 static bool readable(void)
 {
 	return S.rcv_nxt != S.copied_seq || (ring_bytes() && S.seq <= S.copied_seq);
@@ -173,7 +173,7 @@ static void reader_is_awake(unsigned int i)
 		violated("the %s sleeps, and nobody wakes it: there is something to read",
 			 actors[i]);
 	if (sleeps(i) && !S.b_attached)
-		violated("the %s sleeps in a end that is gone", actors[i]);
+		violated("the %s sleeps in an end that is gone", actors[i]);
 }
 
 static void quiet(void)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The ring and TCP as one stream: what sender.c, reader.c, rest.c and handover.c
- * share. One direction of a pair, from socket A to socket B.
+ * The ring and TCP as one stream, shared by sender.c, reader.c, rest.c and handover.c. The model
+ * has one direction of a pair, from socket A to socket B.
  *
- * TCP itself is taken for granted: it carries what it was given, in order, wakes
- * its reader, and holds the reader's socket while it delivers. So are the locks.
- * Each byte is a number, its place in the order in which the senders got rid of it,
- * and each byte that is read is compared with what the reader is due.
+ * TCP itself is assumed to be correct: it carries its bytes in order, wakes its reader, and holds
+ * the reader's socket lock while it delivers. The locks are assumed to be correct, too. The value
+ * of a byte is its place in the order in which the senders sent it. Each byte that is read is
+ * compared with the one that is due.
  */
 #ifndef TEST_MODELS_HANDOVER_H
 #define TEST_MODELS_HANDOVER_H
@@ -16,12 +16,12 @@
 typedef uint8_t u8;
 typedef uint16_t u16;
 
-#define RING	2	/* its size; half of it wakes, and one byte is appended at a time */
-#define STREAM	16	/* at most, by TCP */
+#define RING	2	/* bytes; room of half of it wakes a sender; appends are of one byte */
+#define STREAM	16	/* the most bytes over TCP */
 #define FIN	0xf1
 #define FREED	0xee
 
-/* Rules that are broken, one at a time. */
+/* Each mutation breaks one rule. */
 enum mutation {
 	NONE,
 	SEQ_RULE_SKIPPED,
@@ -53,22 +53,22 @@ enum mutation {
 enum kind {
 	BLOCKING = 1,
 	NONBLOCKING = 2,
-	SPECIAL = 4,		/* goes by TCP: urgent, zerocopy, control messages */
-	HELD = 8,		/* the same, and TCP holds it back: MSG_MORE */
+	SPECIAL = 4,		/* goes over TCP: urgent, zerocopy, control messages */
+	HELD = 8,		/* goes over TCP, and TCP holds it back: MSG_MORE */
 };
 
 struct scenario {
 	const char *name;
-	u8 messages[3];		/* of the first sender: their lengths, 0 for none */
-	u8 second;		/* one of a second sender, or 0 */
+	u8 messages[3];		/* lengths of the first sender's messages, 0 for none */
+	u8 second;		/* length of the second sender's message, 0 for none */
 	u8 kinds;		/* each message may be any of these */
 	u8 want;		/* bytes that a reader asks for */
 	bool two_readers, waitall;
-	bool startup;		/* the first reader is inside TCP's own recvmsg, anywhere */
+	bool startup;		/* the first reader is at any point in TCP's own recvmsg */
 	bool drop, idle, close, reset;
-	bool full;		/* only in the long run */
+	bool full;		/* only with TEST_FULL */
 	u8 mutation;
-	const char *why;	/* it is found */
+	const char *why;	/* part of the message that reports the mutation */
 };
 
 extern const struct scenario *cfg;
@@ -79,23 +79,23 @@ enum actor {
 	ACTORS,
 };
 
-/* What survives a step of one actor; each uses of it what it needs. */
+/* The variables of one actor that survive a step. Each actor uses those that it needs. */
 struct thread {
 	u16 pc;
-	u8 done;		/* bytes of the message, or in the reader's hand */
+	u8 done;		/* bytes of the message that are sent, or that the reader has */
 	u8 left;
 	u8 n;
 	u8 kind;
 	u8 message;
 	u8 progress;
-	u8 tcp, ring;		/* what a look says, as struct rx_readable; before, rcv_nxt and tail */
+	u8 tcp, ring;		/* as in struct rx_readable; until then rcv_nxt and the tail */
 	u8 copied;		/* copied_seq of a look without the lock */
 	u8 again:1, timeout:1, turn:1, part:1;
 	u8 queued:1, asleep:1, woken:1;	/* on its socket's wait queue */
 };
 
 struct state {
-	/* Socket A. a_lock: the actor plus one, 0 if nobody; so with the others. */
+	/* Socket A. A lock holds the number of its owner plus one, or 0 if it is free. */
 	u8 a_lock;
 	u8 a_attached, a_err, a_shut;
 	u8 tx_closed;		/* END_TX_CLOSED */
@@ -103,7 +103,7 @@ struct state {
 	u8 seq, spilled;
 	u8 pages;
 	u8 head;
-	u8 accepted;		/* bytes that a sender got rid of */
+	u8 accepted;		/* bytes that the senders have sent */
 
 	/* TCP: sequence numbers count from 0. */
 	u8 write_seq, snd_nxt, rcv_nxt;
@@ -116,13 +116,13 @@ struct state {
 	u8 b_attached, b_err, b_done, b_closed;
 	u8 rx_ready, rx_closed;	/* END_RX_READY, END_RX_CLOSED */
 	u8 rx_mutex, rx_mid_read, rx_partial;
-	u8 old_callers;		/* inside TCP's own recvmsg: each has a reference on the file */
-	u8 tcp_sleepers;	/* of these, on a wait queue */
+	u8 old_callers;		/* calls inside TCP's own recvmsg; each holds the file */
+	u8 tcp_sleepers;	/* those of them that are on a wait queue */
 	u8 copied_seq;
 	u8 tail;
 	u8 ring[RING];
 	u8 consumed;		/* bytes that the readers have got */
-	u8 reset;		/* B's TCP has sent one */
+	u8 reset;		/* B's TCP has sent a reset */
 	u8 failed;		/* a reader got an error */
 
 	/* Un-pairing. */
@@ -144,7 +144,7 @@ static inline u8 ring_bytes(void)
 	return (u8)(S.head - S.tail);
 }
 
-/* What wakes the tasks that sleep on one of the sockets. */
+/* Wakes the tasks that sleep on a socket. */
 static inline void wake(enum actor one, enum actor other)
 {
 	S.t[one].woken |= S.t[one].queued;

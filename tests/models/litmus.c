@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * litmus FILE.litmus...: what the kernel's memory model says of small tests in its
- * own format (tools/memory-model/Documentation/litmus-tests.txt of the kernel), for
- * machines without herd7. For each file, whether the verdict is the one that stands
- * after "Result:" in it.
+ * litmus FILE.litmus...: applies the kernel's memory model to litmus tests, on machines without
+ * herd7. The format is the kernel's (tools/memory-model/Documentation/litmus-tests.txt). For each
+ * file it prints whether the verdict is the one after "Result:" in the file.
  *
- * It knows the part of the format that our tests use, and says so where a file uses
- * more: marked accesses, fences, release and acquire, a few atomic operations, spin
- * locks, if; no RCU, no plain accesses. Every candidate execution is built and held
- * against the model's axioms, in the words of linux-kernel.cat (relations.c).
+ * It understands the part of the format that our tests use: marked accesses, fences, release and
+ * acquire, a few atomic operations, spin locks, if; no RCU, no plain accesses. If a file uses
+ * more, it says so. It builds every candidate execution and checks it by the axioms of
+ * linux-kernel.cat (relations.c).
  */
 #include <ctype.h>
 #include <setjmp.h>
@@ -53,7 +52,7 @@ static char expected[16];
 /* One execution of it */
 static struct execution x;
 static int regs[MAX_NAMES];
-static unsigned int from[MAX_NAMES];	/* the reads that a register's value is from */
+static unsigned int from[MAX_NAMES];	/* the reads that a register's value comes from */
 static unsigned long n_yes, n_all;
 
 /* --- the file --- */
@@ -197,7 +196,7 @@ static void fence(int thread, enum tag tag)
 	new_op(thread, OP_FENCE)->tag = tag;
 }
 
-/* What gives a value: "r = ..." */
+/* Parses a statement that yields a value: "r = ..." */
 static void assignment(int thread, int reg)
 {
 	struct op *op;
@@ -280,7 +279,7 @@ static void condition_of_if(int thread, struct op *op)
 	if (op->reg < 0)
 		give_up("a register");
 	op->value.reg = -1;
-	op->unequal = false;	/* over the block if equal to 0 */
+	op->unequal = false;	/* skip the block if the value is 0 */
 	if (accept("==")) {
 		op->value = value(thread);
 		op->unequal = true;
@@ -326,7 +325,7 @@ static void statement(int thread)
 		block(thread);
 		if (accept("else")) {
 			over = n_ops[thread];
-			new_op(thread, OP_BRANCH);	/* of no register: always */
+			new_op(thread, OP_BRANCH);	/* without a register: always taken */
 			ops[thread][branch].target = n_ops[thread];
 			block(thread);
 			ops[thread][over].target = n_ops[thread];
@@ -398,7 +397,7 @@ static void parse(const char *text)
 	}
 	need("exists");
 	condition = at;
-	/* atomic_inc() and atomic_dec() make values that stand nowhere. */
+	/* atomic_inc() and atomic_dec() make values that the file does not contain. */
 	for (int t = 0; t < n_threads; t++) {
 		for (int i = 0; i < n_ops[t]; i++) {
 			int n = n_values;
@@ -495,8 +494,8 @@ static int eval(const struct value *v, unsigned int *of)
 	return v->reg < 0 ? v->number : regs[v->reg];
 }
 
-/* The rest of thread @t from statement @i on, then the threads after it. @ctrl are
- * the reads that some branch before depended on.
+/* Executes thread @t from statement @i on, then the threads after it. @ctrl are the reads on which
+ * an earlier branch depended.
  */
 static void run(int t, int i, unsigned int ctrl)
 {
@@ -543,7 +542,7 @@ static void run(int t, int i, unsigned int ctrl)
 		ctrl |= of | from[op->reg];
 		run(t, (regs[op->reg] == v) != op->unequal ? op->target : i + 1, ctrl);
 		break;
-	case OP_LOCK:	/* of one that is free: else it has not got it */
+	case OP_LOCK:	/* reads a free lock: otherwise the thread could not have taken it */
 		e = new_event(t, R, LOCK, op->var, 0, ctrl);
 		new_event(t, W, LOCK, op->var, 1, ctrl);
 		x.e[e + 1].rmw = e;

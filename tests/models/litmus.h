@@ -29,11 +29,11 @@ struct execution {
 	int n;
 	struct event e[EVENTS];
 	int rf[EVENTS];			/* of a read: the write that it reads from */
-	int co[EVENTS];			/* of a write: its place among those of its variable */
+	int co[EVENTS];			/* of a write: its place in its variable's order */
 };
 
-/* Tries every way in which the reads of @x may get their values and the writes may
- * follow each other, and calls @fn for those that the model allows.
+/* Tries every source of each read of @x and every order of the writes. Calls @fn for each
+ * combination that the model allows.
  */
 void execution_judge(struct execution *x, int n_vars, void (*fn)(const struct execution *x));
 

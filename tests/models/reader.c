@@ -11,7 +11,7 @@ static void expect(u8 byte)
 	S.consumed++;
 }
 
-/* tcp_recvmsg_locked(), up to @most; again if there was nothing. */
+/* tcp_recvmsg_locked() for up to @most bytes. Sets t->again if there were none. */
 static void take_from_tcp(struct thread *t, u8 most)
 {
 	t->again = S.copied_seq == S.rcv_nxt;
@@ -53,7 +53,7 @@ static void look_at_seq(struct thread *t, u8 seq, u8 copied)
 		t->tcp = gap;
 }
 
-/* The same without it, for sks_rx_has_more(). */
+/* rx_readable() without the socket's lock, for sks_rx_has_more(). */
 #define SNAPSHOT() do {							\
 		AT("rx_readable: rcv_nxt, unlocked");			\
 		t->tcp = SHARED(S.rcv_nxt);				\
@@ -128,7 +128,7 @@ enum step reader(struct thread *t)
 
 	BEGIN;
 	if (cfg->startup && t == &S.t[READER]) {
-		/* Preempted, or woken off the lock's queue: on none. */
+		/* The reader is preempted, or woken from the lock's queue. It is on no queue. */
 		AT("tcp_recvmsg: lock_sock, from before");
 		LOCK(S.b_lock);
 		AT("tcp_recvmsg: sk_wait_data, from before");
@@ -331,7 +331,7 @@ close:
 	AWAIT(!S.b_lock);
 	S.reset = t->n || (S.rcv_nxt != S.copied_seq && S.stream[S.copied_seq] != FIN);
 	S.b_closed = 1;
-	AT("ulp_release: c->sk = NULL");
+	AT("ulp_release: end->sk = NULL");
 	SHARED(S.b_attached) = 0;
 	forget(t);
 out:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The axioms of the kernel's memory model, for executions without locks, RCU and
- * plain accesses. Names and definitions are those of tools/memory-model of the
- * kernel, linux-kernel.cat; "Marked" is left out, since all accesses are.
+ * The axioms of the kernel's memory model, for executions without locks, RCU and plain accesses.
+ * Names and definitions are those of linux-kernel.cat in the kernel's tools/memory-model. "Marked"
+ * is left out, since all accesses are marked.
  */
 #include <stdint.h>
 #include <string.h>
@@ -225,7 +225,7 @@ static void choose_reads(struct execution *x, int i, void (*fn)(const struct exe
 	}
 }
 
-/* Gives the writes of @var their places, from @place on, the first to the initial one. */
+/* Orders the writes of @var from @place on. The initial write comes first. */
 static void choose_places(struct execution *x, int n_vars, int var, int place,
 			  void (*fn)(const struct execution *))
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Everybody but the senders and the readers: TCP, shutdown(2), datapath/unpair.c, upkeep/reclaim.c, and
- * the connection that is reset.
+/* All threads but the senders and the readers: TCP, shutdown(2), datapath/unpair.c,
+ * upkeep/reclaim.c, and a reset of the connection.
  */
 #include <string.h>
 
@@ -59,7 +59,7 @@ static bool is_done(void)
 	       ((!S.rx_mid_read && !S.rx_partial) || MUTANT(DETACH_IN_CALL));
 }
 
-/* drop_step(): the sender's ring is closed, then its reader goes. */
+/* drop_step(): closes the sender's ring, then detaches its reader. */
 enum step drop_reader(struct thread *t)
 {
 	BEGIN;
@@ -91,7 +91,7 @@ enum step drop_reader(struct thread *t)
 	SHARED(S.b_tx_closed) = 1;
 	AT("end_attachment: set_bit(END_RX_CLOSED)");
 	SHARED(S.rx_closed) = 1;
-	AT("end_attachment: c->sk = NULL");
+	AT("end_attachment: end->sk = NULL");
 	SHARED(S.b_attached) = 0;
 	AT("end_reader: wake_sleepers");
 	if (!MUTANT(DETACH_NOT_TOLD)) {
@@ -102,7 +102,7 @@ enum step drop_reader(struct thread *t)
 	END;
 }
 
-/* The same for the other direction, whose ring is empty. */
+/* drop_step() for the other direction, whose ring is empty. */
 enum step drop_sender(struct thread *t)
 {
 	BEGIN;
@@ -113,7 +113,7 @@ enum step drop_sender(struct thread *t)
 	LOCK(S.a_lock);
 	AT("end_attachment: set_bit(END_TX_CLOSED), the other direction");
 	SHARED(S.tx_closed) = 1;
-	AT("end_attachment: c->sk = NULL, the other direction");
+	AT("end_attachment: end->sk = NULL, the other direction");
 	SHARED(S.a_attached) = 0;
 	AT("end_reader: wake_sleepers, the other direction");
 	explore_shared++;
@@ -139,7 +139,7 @@ enum step idle(struct thread *t)
 	END;
 }
 
-/* By the path, or, where the reader closes, by its TCP. */
+/* The path resets the connection, or the TCP of a reader that closes does. */
 enum step reset(struct thread *t)
 {
 	BEGIN;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The ring of module/core/ring.h under one producer, one consumer and one who only
- * watches, each step one access to what they share. The functions are the
- * header's own: all but ring_len() make one such access, which is counted.
+ * The ring of module/core/ring.h with one producer, one consumer and one watcher, which only
+ * reads. Each step makes one access to shared variables. The functions are those of the header:
+ * all but ring_len() make one such access, which is counted.
  *
- * Orders that a CPU may change are not seen here: every access takes effect at
- * once. For those see litmus/.
+ * This model does not see reordering by a CPU: every access takes effect at once. litmus/ has
+ * the tests for that.
  */
 #include <stdio.h>
 #include <string.h>
@@ -50,11 +50,11 @@ enum mutation {
 static const struct scenario {
 	const char *name;
 	u8 bytes;	/* through the ring */
-	u8 looks;	/* of who watches */
+	u8 looks;	/* how often the watcher looks */
 	bool take;	/* the pages may be given back */
-	bool close;	/* the consumer may go at any moment */
+	bool close;	/* the consumer may close at any point */
 	enum mutation mutation;
-	const char *why;	/* it is found */
+	const char *why;	/* part of the message that reports the mutation */
 } scenarios[] = {
 	{ "ring/stream", 8, 3, false, false, NONE, NULL },
 	{ "ring/pages", 7, 1, true, false, NONE, NULL },
@@ -77,7 +77,7 @@ static const struct scenario {
 	{ MUTATION("close_after_look"), 4, 0, false, true, CLOSE_AFTER_LOOK, "left behind" },
 };
 
-#define CHUNK	2	/* bytes that either moves at once, at most */
+#define CHUNK	2	/* the most bytes that either side moves at once */
 
 static const struct scenario *cfg;
 
@@ -93,11 +93,11 @@ static struct {
 	void *pages[PAGES];
 	u8 bytes[PAGES][RING_PAGE_SIZE];
 	u8 closed;	/* END_RX_CLOSED */
-	u8 unread;	/* the consumer has seen bytes as it went: a reset */
-	u8 was_empty, was_used;		/* since who watches began a look */
+	u8 unread;	/* the consumer found bytes when it closed: a reset */
+	u8 was_empty, was_used;		/* since the watcher began its present look */
 } S;
 
-/* Of the running step's accesses that to ring.filled, at which nobody else looks here. */
+/* The running step's access to ring.filled, which no other thread of the model reads. */
 #define UNSEEN()	((void)(explore_shared--))
 
 static u32 in_ring(void)
@@ -117,7 +117,7 @@ static u32 keep(struct thread *t)
 	return n;
 }
 
-/* The caller frees the array, and the pages that it has popped before. */
+/* The caller has popped the pages, and frees them and the array. */
 static void take_array(void)
 {
 	const u32 filled = S.ring.filled;

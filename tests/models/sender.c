@@ -2,15 +2,15 @@
 /* sks_tx_sendmsg_locked() of module/datapath/tx.c, step by step. */
 #include "handover.h"
 
-#define TCP_ROOM	2	/* bytes unread, above which TCP takes no more */
+#define TCP_ROOM	2	/* TCP accepts no more bytes while so many are unread */
 
 static bool tcp_is_full(void)
 {
 	return (u8)(S.write_seq - S.copied_seq) >= TCP_ROOM;
 }
 
-/* All of these go from false to true only, so looking at them one after another
- * shows nothing that looking once could not.
+/* Each of these only changes from false to true. So reading them one after another has no result
+ * that reading all at once could not have.
  */
 static bool ended(void)
 {
@@ -158,8 +158,9 @@ enum step sender(struct thread *t)
 				continue;
 			t->again = false;
 			if (t->kind == BLOCKING || (t->kind == NONBLOCKING && choose(2))) {
-				/* sleep_until_space(), which spin() only cuts short, and
-				 * sleep_moment(), which is one turn of it, or is left out
+				/* sleep_until_space(). spin() only makes it shorter. The
+				 * sleep_moment() of a non-blocking sender is one turn of
+				 * its loop, or none.
 				 */
 				AT("sleep_until_space: add_wait_queue");
 				explore_shared++;

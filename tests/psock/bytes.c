@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What comes out: every byte, once, in order, and nothing charged afterwards. */
+/* Every byte comes out once and in order, and no memory stays charged afterwards. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ void case_bytes_v6(void) { transfer_kinds(AF_INET6, amount(1 << 20), 65536, 6553
 void case_pipe_one_slot(void) { transfer_kinds(AF_INET, amount(300007), 7001, 65536, 4096); }
 void case_chunk_one_byte(void) { transfer_kinds(AF_INET, amount(3000), 700, 1, 0); }
 
-/* A pipe with all but one of its slots taken: what does not fit stays queued. */
+/* A pipe with one free slot: bytes that do not fit stay queued. */
 void case_pipe_nearly_full(void)
 {
 	for (enum kind k = KIND_PASS; k < KIND_MAX; k++) {
@@ -61,7 +61,7 @@ void case_pipe_nearly_full(void)
 	}
 }
 
-/* No reader at the pipe: EPIPE and SIGPIPE, and the bytes stay in the socket. */
+/* The pipe has no reader: EPIPE and SIGPIPE, and the bytes stay in the socket. */
 void case_pipe_no_reader(void)
 {
 	struct flow f;
@@ -82,8 +82,8 @@ void case_pipe_no_reader(void)
 	}
 }
 
-/* Redirected bytes and TCP's own, the same reader: each stream whole and in
- * order, and the redirected first where both wait.
+/* One reader receives redirected bytes and TCP's own. Each stream is whole and in order. If
+ * both are queued, the redirected bytes come first.
  */
 void case_mixed_queues(void)
 {
@@ -100,7 +100,7 @@ void case_mixed_queues(void)
 		flow_open(&f, kinds[i], AF_INET);
 		make_pipe(p, 0);
 		set_timeo(f.rd, 5000);
-		/* others' bytes are lower-case letters, the connection's own upper-case */
+		/* Redirected bytes are lower-case letters, the connection's own are upper-case. */
 		for (int r = 0; r < 200; r++) {
 			for (int j = 0; j < 300; j++)
 				buf[j] = 'a' + (300 * r + j) % 26;
@@ -111,7 +111,7 @@ void case_mixed_queues(void)
 			if (r == 0 && kinds[i] == KIND_MSG) {
 				int both = 0;
 
-				/* without a verdict program TCP's bytes stay in its queue */
+				/* Without a verdict program TCP's bytes stay in TCP's queue. */
 				while (both < 600)
 					check(!ioctl(f.rd, FIONREAD, &both), "FIONREAD");
 				check(splice(f.rd, NULL, p[1], NULL, 100, 0) == 100, "splice");
@@ -139,7 +139,7 @@ void case_mixed_queues(void)
 	}
 }
 
-/* read(2), splice(2) and MSG_PEEK by turns. */
+/* read(2), splice(2) and MSG_PEEK take turns. */
 void case_read_and_splice(void)
 {
 	for (enum kind k = 0; k < KIND_MAX; k++) {
@@ -221,7 +221,7 @@ static void *sharer_run(void *arg)
 	return NULL;
 }
 
-/* Threads that splice and threads that read one socket: no byte twice, none lost. */
+/* Threads splice from and read from one socket: no byte comes twice, and none is lost. */
 void case_threads(void)
 {
 	static const enum kind kinds[] = { KIND_PASS, KIND_SELF, KIND_STRP, KIND_HASH };
@@ -238,7 +238,7 @@ void case_threads(void)
 		for (size_t j = 0; j < len; j++)
 			want += all[j];
 		flow_open(&f, kinds[i], AF_INET);
-		/* whoever comes second finds nothing, and must not sleep through the end */
+		/* The second thread finds nothing, and must not sleep past the end of the test. */
 		set_timeo(f.rd, 100);
 		for (int j = 0; j < 6; j++) {
 			s[j] = (struct sharer){ .fd = f.rd, .splices = j % 2 };
@@ -329,7 +329,7 @@ void case_pipe_outlives_socket(void)
 		close(f.rd);
 		close(f.wr);
 		close(f.peer);
-		/* other data through the memory that was freed */
+		/* Send other data, which may reuse the freed memory. */
 		transfer(KIND_PASS, AF_INET, amount(1000000), 65536, 65536, 0);
 		transfer(KIND_MSG, AF_INET, amount(1000000), 65536, 65536, 0);
 		drain_pipe(p[0], 0, in);
@@ -338,10 +338,10 @@ void case_pipe_outlives_socket(void)
 	}
 }
 
-/* The window keeps moving: far more than the buffers hold, a small receive
- * buffer, a reader that starts late. A window that did not open would wait for
- * probes. The buffer is small from the start: had the window once been larger,
- * TCP itself would wait for a probe with every segment.
+/* The receive window keeps moving: far more bytes than the buffers hold, a small receive
+ * buffer, a reader that starts late. If the window did not open, the sender would wait for
+ * probes. The buffer is small from the start. Had the window once been larger, TCP itself
+ * would wait for a probe with every segment.
  */
 void case_window(void)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Both ends in the map, and how a stream ends: FIN and RST in each position,
- * and leaving the map with a reader asleep or at work.
+/* Both ends in the map, and how a stream ends: FIN and RST in each position. Also sockets that
+ * leave the map while a reader sleeps or reads.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "cases.h"
 #include "harness.h"
 
-/* Until @n bytes can be read. */
+/* Waits until @n bytes can be read. */
 static void await_bytes(int fd, int n)
 {
 	long start = ms();
@@ -28,7 +28,7 @@ static void await_bytes(int fd, int n)
 	}
 }
 
-/* Both ways at once and by turns, each end in the map and spliced from. */
+/* Both directions, at once and in turn. Each end is in the map and is spliced from. */
 void case_both_ends(void)
 {
 	for (int way = 0; way < 2; way++) {
@@ -59,7 +59,7 @@ void case_both_ends(void)
 				send_stream(f.rd, BACK + len, n);
 				splice_stream(f.wr, BACK + len, n, 65536, 0);
 			}
-			/* one way ends, the other goes on */
+			/* One direction ends, the other goes on. */
 			shutdown(f.wr, SHUT_WR);
 			expect_eof(f.rd);
 			send_stream(f.rd, BACK, 5000);
@@ -73,7 +73,7 @@ void case_both_ends(void)
 	}
 }
 
-/* A socket's sends come back by its own queue, and what its peer sends by TCP's. */
+/* A socket's own sends come back through its psock queue, and its peer's through TCP's queue. */
 void case_own_queue(void)
 {
 	for (int family = 0; family < 2; family++) {
@@ -100,8 +100,8 @@ void case_own_queue(void)
 	}
 }
 
-/* What one call says: bytes, or minus the error. A recv(2) on a socket in a map says
- * EAGAIN when something else than bytes woke it, and may do so for ever.
+/* Returns the result of one call: the bytes, or minus the error. On a socket in a map recv(2)
+ * returns EAGAIN when anything but bytes woke it, and may do so for ever.
  */
 static int take(const struct flow *f, bool by_splice, int pipe)
 {
@@ -116,7 +116,7 @@ static int take(const struct flow *f, bool by_splice, int pipe)
 	return n < 0 ? -errno : n;
 }
 
-/* After a parser has failed, the last two behind the FIN. */
+/* Three calls after a parser has failed. The last two come after the FIN. */
 static void give_up(int results[3], bool by_splice)
 {
 	struct flow f;
@@ -151,7 +151,7 @@ void case_parser_gives_up(void)
 	      by_splice[0], by_splice[1], by_splice[2]);
 }
 
-/* Bytes that TCP had before the socket was in the map, and more after it. */
+/* Bytes that TCP queued before the socket was added to the map, and bytes that came later. */
 void case_queued_before(void)
 {
 	static const enum kind kinds[] = {
@@ -176,7 +176,7 @@ void case_queued_before(void)
 	}
 }
 
-/* Until the other end's kernel has all that was sent. */
+/* Waits until the other end's kernel has acknowledged every byte. */
 static void await_acked(int fd)
 {
 	int n;
@@ -186,8 +186,8 @@ static void await_acked(int fd)
 	while (n);
 }
 
-/* Records of two batches are unread when the program goes, and TCP has what came after
- * them.
+/* Records of two batches are unread when the program is detached. TCP has the bytes that came
+ * after them.
  */
 void case_unmap_between_records(void)
 {
@@ -210,8 +210,8 @@ void case_unmap_between_records(void)
 	flow_close(&f);
 }
 
-/* A program that empties a message leaves pieces without bytes in it, which hold no
- * reference on their pages: the sender's, who goes on to use them.
+/* A program that empties a message leaves pieces without bytes in it. These hold no reference on
+ * their pages. The pages are the sender's, which goes on to use them.
  */
 void case_emptied_messages(void)
 {
@@ -232,8 +232,8 @@ void case_emptied_messages(void)
 	flow_close(&f);
 }
 
-/* The FIN behind each of several messages; chunks that end before, with and
- * behind the last byte; a pipe that is full there.
+/* The FIN after no, two or four messages. The chunks end before, at and after the last byte. The
+ * pipe may be full at that point.
  */
 void case_fin_positions(void)
 {
@@ -267,7 +267,7 @@ void case_fin_positions(void)
 	}
 }
 
-/* A record and a half, and the FIN, by the reader's own connection or by another one. */
+/* One and a half records, then the FIN: on the reader's own connection or on another one. */
 static void end_in_record(enum kind kind, int results[3], bool by_splice)
 {
 	struct flow f;
@@ -304,9 +304,9 @@ void case_fin_in_record(void)
 	}
 }
 
-/* Bytes and the FIN of another connection, and then bytes by the reader's own. The FIN's
- * message stays where it is: the end, for good, to a reader that has a verdict program.
- * To one that has none the kernel's read(2) says EFAULT, for good, and splice(2) the end.
+/* Bytes and the FIN of another connection, then bytes on the reader's own. The message of the FIN
+ * stays queued. A reader with a verdict program gets end of file, for good. Without one, the
+ * kernel's read(2) returns EFAULT, for good, and splice(2) returns end of file.
  */
 static void end_elsewhere(enum kind kind, int results[4], bool by_splice)
 {
@@ -348,7 +348,7 @@ void case_fin_redirected(void)
 	}
 }
 
-/* A reset wakes a sleeper, and takes nothing out of the pipe. */
+/* A reset wakes a sleeping reader. Bytes in the pipe stay. */
 void case_reset_asleep(void)
 {
 	struct linger lg = { 1, 0 };
@@ -377,8 +377,8 @@ void case_reset_asleep(void)
 	}
 }
 
-/* In and out of the map again and again, with nothing unread: each time with a
- * reader asleep, whose bytes then come by the other way.
+/* The socket enters and leaves the map again and again, with no unread bytes. Each time a reader
+ * sleeps, and its bytes then come through the other queue.
  */
 void case_unmap_again(void)
 {
@@ -428,9 +428,9 @@ static void *flipper_run(void *arg)
 	return NULL;
 }
 
-/* The same at full speed. The kernel drops what is unread when a socket leaves
- * the map, with read(2) as well, so how much arrives is not fixed; but the
- * reader never gets more than was sent, and nothing may break.
+/* As case_unmap_again(), at full speed. When a socket leaves the map, the kernel drops its unread
+ * bytes, with read(2) as well. So the number of bytes that arrive is not fixed. The reader never
+ * gets more than was sent, and nothing may break.
  */
 void case_unmap_flowing(void)
 {

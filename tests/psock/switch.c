@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The switches, the counters, and what surrounds the data path. */
+/* The switches, the counters, the tracepoint, and little memory. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include "cases.h"
 #include "harness.h"
 
-/* By reference where that is safe, by copy where it is not or is switched off. */
+/* splice(2) gives pages by reference if that is safe. It copies if not, or if switched off. */
 void case_counters(void)
 {
 	static const enum kind kinds[] = { KIND_PASS, KIND_REDIR, KIND_MSG, KIND_HASH };
@@ -46,9 +46,9 @@ void case_counters(void)
 	}
 }
 
-/* Small and large memory of kmalloc(), which its owner may write to again, or whose
- * pages have no references to take: all of it is copied, and stays what it was when the
- * socket is gone.
+/* Small and large memory of kmalloc(): its owner may write to it again, or its pages have no
+ * references to take. So splice(2) copies all of it. The copy stays unchanged after the socket
+ * is gone.
  */
 void case_kmalloc_is_copied(void)
 {
@@ -75,7 +75,7 @@ void case_kmalloc_is_copied(void)
 		check(!ref && copy == lens[i], "of %zu bytes %llu by reference, %llu by copy", lens[i],
 		      (unsigned long long)ref, (unsigned long long)copy);
 		flow_close(&f);
-		/* who gets that memory next fills it */
+		/* The next user of that memory overwrites it. */
 		for (int round = 0; round < 20; round++) {
 			flow_open(&f, KIND_PULLED, AF_INET);
 			send_stream(f.wr, BACK, 20000);
@@ -88,7 +88,9 @@ void case_kmalloc_is_copied(void)
 	}
 }
 
-/* Switched off: the kernel as it was, also for who is asleep; and on again. */
+/* Switched off, the kernel behaves as without the module, also for a call that already sleeps.
+ * Then switched on again.
+ */
 void case_switch(void)
 {
 	uint64_t calls;
@@ -103,7 +105,7 @@ void case_switch(void)
 	write_file(PARAM "splice", "0");
 	wait_asleep(s.tid);
 	calls = stat_get("psock_splice_calls");
-	/* the kernel's own does not see these bytes: it sleeps on, to the FIN */
+	/* The kernel's own splice(2) does not see these bytes: it sleeps on until the FIN. */
 	send_stream(f.wr, 0, 1000);
 	wait_asleep(s.tid);
 	shutdown(f.wr, SHUT_WR);
@@ -122,7 +124,7 @@ void case_switch(void)
 
 void case_ftrace_disabled(void)
 {
-	/* refused with EBUSY, as the hook is a permanent one */
+	/* The kernel refuses with EBUSY, since the hook is permanent. */
 	int ret = system("sysctl -q kernel.ftrace_enabled=0 2>/dev/null");
 
 	transfer(KIND_PASS, AF_INET, 1000000, 65536, 65536, 0);
@@ -151,8 +153,8 @@ void case_tracepoint(void)
 	check(found, "no such event");
 }
 
-/* Little memory for TCP: slow, perhaps, but whole. Always above the mark of
- * pressure, and far below the limit, at which TCP gives up connections.
+/* Little memory for TCP: the stream may be slow, but is whole. Usage is always above the pressure
+ * mark, and far below the limit at which TCP drops connections.
  */
 void case_memory_pressure(void)
 {
@@ -168,7 +170,9 @@ void case_memory_pressure(void)
 	write_file("/proc/sys/net/ipv4/tcp_mem", before);
 }
 
-/* What a plain kernel does; run without the module, it shows what it is for. */
+/* The behaviour of a plain kernel. Run without the module, it shows the fault that the module
+ * mends.
+ */
 void case_stock_loses(void)
 {
 	struct flow f;

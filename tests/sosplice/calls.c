@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What setsockopt and getsockopt answer, and that a refusal changes nothing. */
+/* The results of setsockopt(2) and getsockopt(2). A refusal changes nothing. */
 #include <limits.h>
 #include <linux/bpf.h>
 #include <linux/kcm.h>
@@ -157,7 +157,7 @@ static void efault(void)
 	still_plain(&r);
 }
 
-/* kTLS on either leg: EINVAL. While spliced the slot is not to be had either. */
+/* kTLS on the source or on the sink: EINVAL. While spliced, a socket refuses kTLS with EBUSY. */
 static void einval_ktls(void)
 {
 	struct relay r;
@@ -177,7 +177,7 @@ static void einval_ktls(void)
 	still_plain(&r);
 }
 
-/* The sink's owner may say of it that any CPU serves it. */
+/* The sink's owner may set SO_INCOMING_CPU to any number. */
 static void any_incoming_cpu(void)
 {
 	const int cpus[] = { -1, -2, 0, 1, 63, 64, 512, 8192, 8193, 100000, INT_MAX, INT_MIN };
@@ -213,8 +213,8 @@ static int load_filter(void)
 	return fd;
 }
 
-/* Who reads sockets in the kernel does not take a spliced one, and may have it afterwards;
- * then it cannot be spliced.
+/* KCM, which reads sockets in the kernel, refuses a spliced socket. It takes the socket after the
+ * splice, and then the socket cannot be spliced.
  */
 static void einval_kcm(void)
 {
@@ -242,7 +242,7 @@ static void einval_kcm(void)
 	refused(EINVAL, r.q, r.p, 0, 0, 0);
 }
 
-/* There is no ULP to see, and TCP's rules for the length hold. */
+/* getsockopt(TCP_ULP) shows no ULP, and keeps TCP's rules for the length. */
 static void ulp_is_hidden(void)
 {
 	socklen_t len = 16;
@@ -257,7 +257,7 @@ static void ulp_is_hidden(void)
 	      "%s", strerror(errno));
 }
 
-/* The end of a splice frees the sink at once for what cannot be beside one. */
+/* A splice excludes TCP_REPAIR on its sink. The end of the splice allows it at once. */
 static void sink_is_free_at_once(void)
 {
 	int on = 1, off = -1, i;
@@ -287,7 +287,7 @@ static void in_user_namespace(void)
 	still_plain(&r);
 }
 
-/* With the feature off: no new splice, but the old one goes on, tells its count and can
+/* With the feature off, a new splice is refused. The old one goes on, reports its count and can
  * be ended.
  */
 static void enoprotoopt_off(void)
@@ -314,8 +314,7 @@ static void enoprotoopt_off(void)
 	stream_read(r.p, 1000, 100);
 }
 
-/* Anybody may, in the initial namespace, unless it is switched off. */
-
+/* Every user may splice in the initial user namespace, unless unprivileged_splice is off. */
 static void unprivileged(void)
 {
 	struct relay r;
@@ -337,7 +336,7 @@ static void unprivileged(void)
 	stream_read(r.s, 0, 1000);
 }
 
-/* An int, the struct, or nothing at all, which ends the splice. */
+/* setsockopt(2) takes an int, the struct, or no argument, which ends the splice. */
 static void argument_forms(void)
 {
 	struct relay r;
@@ -354,7 +353,7 @@ static void argument_forms(void)
 	still_plain(&r);
 }
 
-/* The count stays until the next splice, and begins at 0 there. */
+/* The count stays after the splice. The next splice begins at 0. */
 static void count_is_kept(void)
 {
 	struct relay r;
@@ -371,7 +370,9 @@ static void count_is_kept(void)
 	check(!socksplice_moved(r.p), "%lld", (long long)socksplice_moved(r.p));
 }
 
-/* What would give a new socket the operations of a spliced one. */
+/* accept(2) on a spliced socket is refused. It would give a new socket the spliced one's
+ * operations.
+ */
 static void no_accept(void)
 {
 	struct relay r;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What a splice moves: every byte once, in order, however it begins and goes on. */
+/* A splice moves every byte once and in order, in every state in which it may begin. */
 #include <netinet/tcp.h>
 #include <sched.h>
 
@@ -33,7 +33,7 @@ static void write_end(struct stream *s)
 	pthread_join(s->thread, NULL);
 }
 
-/* Both the socket's count and the module's say that the splice moved it. */
+/* Both the socket's count and the module's counter show the bytes that the splice moved. */
 static void moves(int client_family, int server_family)
 {
 	uint64_t before = counter("so_splice_bytes");
@@ -46,7 +46,7 @@ static void moves(int client_family, int server_family)
 	stream_read(r.s, 0, 3 * MIB + 17);
 	write_end(&w);
 	wait_moved(r.p, 3 * MIB + 17);
-	/* which the module counts a moment later */
+	/* The module's counter follows shortly after. */
 	while (counter("so_splice_bytes") - before < 3 * MIB + 17)
 		sleep_ms(2);
 	check(counter("so_splice_bytes") - before == 3 * MIB + 17, "%llu",
@@ -69,7 +69,7 @@ static void mixed(void)
 	moves(AF_INET6, AF_INET);
 }
 
-/* The second connection is in another network namespace, which ends with the process. */
+/* The second connection is in another network namespace. That ends with the process. */
 static void namespaces(void)
 {
 	struct relay r;
@@ -110,7 +110,7 @@ static void both_directions(void)
 	wait_moved(r.q, 2 * MIB);
 }
 
-/* What the source holds when it is spliced goes first. */
+/* Bytes that the source already holds when it is spliced go first. */
 static void queued_before(void)
 {
 	struct relay r;
@@ -123,7 +123,7 @@ static void queued_before(void)
 	wait_moved(r.p, 100000);
 }
 
-/* What the sink has no room for stays in the source, for the application. */
+/* Bytes for which the sink has no room stay in the source, for the application. */
 static void full_sink(void)
 {
 	uint64_t sent, got;
@@ -144,8 +144,8 @@ static void full_sink(void)
 	stream_read(r.p, got, sent - got);
 }
 
-/* While spliced the source is not readable, with a full sink neither: a second of
- * epoll shows nothing. Then it is.
+/* While spliced, the source is not readable, even with a full sink: epoll shows nothing for a
+ * second. Once the splice has ended, the source is readable.
  */
 static void not_readable(void)
 {
@@ -166,7 +166,7 @@ static void not_readable(void)
 	check(recv(r.p, &c, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN, "%s", strerror(errno));
 	check(recv(r.p, &c, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && errno == EAGAIN,
 	      "%s", strerror(errno));
-	/* an end of stream that the splice has yet to reach is none */
+	/* The splice has not reached the end of the stream, so poll does not show it. */
 	shutdown(r.c, SHUT_WR);
 	n = epoll_wait(ep, &ev, 1, 300);
 	check(!n, "events %x", ev.events);
@@ -196,8 +196,8 @@ static void *splicing(void *arg)
 	return NULL;
 }
 
-/* A reader, asleep before the splice or from within it, gets none of the splice's
- * bytes and what comes after it.
+/* A reader falls asleep before the splice or during it. It gets none of the splice's bytes, and
+ * gets the bytes that come after the splice.
  */
 static void reader_waits(void *(*how)(void *), bool before)
 {
@@ -220,8 +220,8 @@ static void reader_waits(void *(*how)(void *), bool before)
 	pthread_join(rd.thread, NULL);
 }
 
-/* Who waits in splice(2) for room in the source, to write, is no reader: he neither keeps
- * the splice from beginning nor from moving and ending, and goes on with his own.
+/* A writer sleeps in splice(2) until the source has room for its bytes. It is no reader. The
+ * splice begins, moves and ends beside it, and the writer goes on afterwards.
  */
 static void pump_waits(void)
 {
@@ -236,7 +236,7 @@ static void pump_waits(void)
 	stream_read(r.s, 0, 5000);
 	wait_moved(r.p, 5000);
 	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
-	/* No splice that ends with an error: the writer would take that. */
+	/* The splice must not end with an error, since the writer would consume that. */
 	splice_on(&r);
 	stream_write(r.c, 5000, 5000);
 	stream_read(r.s, 5000, 5000);
@@ -267,7 +267,7 @@ static void splicer_within(void)
 
 struct many {
 	int fd;
-	int received;		/* of the call's messages; release/acquire */
+	int received;		/* messages of the call; stored with release, loaded with acquire */
 	size_t bytes;
 };
 
@@ -286,8 +286,8 @@ static void *receiving_many(void *arg)
 	return NULL;
 }
 
-/* An interruption of recvmmsg(2) behind its first message would be the source's error: he may
- * take what comes first, and the splice goes on.
+/* If recvmmsg(2) is interrupted after its first message, the socket keeps the error. So the splice
+ * does not interrupt this reader. The reader may take the first bytes, and the splice goes on.
  */
 static void recvmmsg_within(void)
 {
@@ -321,7 +321,7 @@ static void recvmmsg_within(void)
 	check(taken + m.bytes == 1001, "%zu and %zu bytes", taken, m.bytes);
 }
 
-/* SO_RCVTIMEO bounds the wait. */
+/* SO_RCVTIMEO also limits the wait of a reader of a spliced source. */
 static void reader_timeout(void)
 {
 	struct timeval t = { .tv_usec = 100000 };
@@ -334,7 +334,9 @@ static void reader_timeout(void)
 	check(read(r.p, &c, 1) < 0 && errno == EAGAIN, "%s", strerror(errno));
 }
 
-/* SO_RCVLOWAT of 64K on the source forwards one byte; it is back afterwards. */
+/* With SO_RCVLOWAT of 64K on the source, the splice still forwards one byte. Afterwards the mark
+ * is 64K again.
+ */
 static void low_water_mark(void)
 {
 	int mark = 65536, got;
@@ -355,8 +357,8 @@ static void low_water_mark(void)
 	check(!(poll_now(r.p) & POLLIN), "the mark is gone");
 }
 
-/* Splices come and go under load, and the proxy reads what it may between them: every
- * byte arrives once, in order, by one way or the other.
+/* Splices begin and end under load, and the proxy reads between them. Every byte arrives once and
+ * in order, moved by a splice or copied by the proxy.
  */
 static void storm(void)
 {
@@ -365,7 +367,7 @@ static void storm(void)
 	uint8_t buf[8192];
 	uint64_t spliced = 0, copied = 0;
 	struct relay r;
-	int i = 2;	/* of few bytes, so that some are left to be read */
+	int i = 2;	/* the first splice has a small limit, so that bytes are left to be read */
 
 	relay_open(&r, AF_INET, AF_INET);
 	write_start(&w, r.c, 0, len);
@@ -394,7 +396,7 @@ static void storm(void)
 	      (unsigned long long)spliced, (unsigned long long)copied);
 }
 
-/* Wants CPU @arg, and nothing else, until its process ends. */
+/* Spins on CPU @arg until the process ends. */
 static void *spinning(void *arg)
 {
 	cpu_set_t cpus;
@@ -407,8 +409,8 @@ static void *spinning(void *arg)
 	return NULL;
 }
 
-/* Where others want the CPUs, a user's splices wait when their share is used up, and
- * lose nothing by it.
+/* Other tasks want the CPUs. A user's splices wait once they have used their share, and lose no
+ * bytes.
  */
 static void share_of_a_cpu(void)
 {
@@ -445,8 +447,8 @@ static void *draining(void *arg)
 	return NULL;
 }
 
-/* A thread that never stops reading the source comes to its lock at any moment of a
- * splice. Each byte goes to it or to the sink, never to both.
+/* A thread that reads the source all the time takes the lock at any point of a splice. Each byte
+ * goes to the thread or to the sink, never to both.
  */
 static void reader_races(void)
 {
@@ -479,7 +481,7 @@ static void reader_races(void)
 	      (unsigned long long)server.pos, (unsigned long long)local.pos);
 }
 
-/* Urgent bytes: not in the stream, or with SO_OOBINLINE sent on as urgent. */
+/* An urgent byte is not in the stream. With SO_OOBINLINE the splice sends it on as urgent. */
 static void urgent(void)
 {
 	struct relay r;
@@ -522,7 +524,7 @@ static void echo(void)
 	stream_read(r.c, 0, 1000);
 }
 
-/* Small writes with pauses between and big ones: boundaries are nothing. */
+/* Small writes with pauses between them, and big ones: boundaries do not matter. */
 static void sizes(void)
 {
 	static const int size[] = { 1, 2, 3, 1447, 1448, 1449, 4095, 4096, 4097, 65535, 65537 };
@@ -540,7 +542,7 @@ static void sizes(void)
 	wait_moved(r.p, pos);
 }
 
-/* Another process goes on with the splice when this one is gone: it is the sockets'. */
+/* The splice belongs to the sockets: it goes on in another process after this one has ended. */
 static void survives_fork(void)
 {
 	struct relay r;
@@ -589,8 +591,8 @@ static int receive_fd(int from)
 	return fd;
 }
 
-/* Both sockets are passed to a process that executes another program, and closed here:
- * the splice lives for as long as that program.
+/* Both sockets are passed to a process that executes another program, and are closed here. The
+ * splice lives as long as that program.
  */
 static void survives_passing_and_exec(void)
 {
@@ -629,7 +631,7 @@ static void survives_passing_and_exec(void)
 	check(read(r.c, &c, 1) <= 0, "the source is still open");
 }
 
-/* A process and its namespace go while both directions of their splices are full. */
+/* A process and its namespace end while its splices are full in both directions. */
 static void namespace_removed(void)
 {
 	int i, ready[2];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* How splices end, and what the application finds then. */
+/* How splices end, and the state in which the application finds the sockets. */
 #include <arpa/inet.h>
 #include <linux/net_tstamp.h>
 #include <netinet/ip.h>
@@ -8,7 +8,7 @@
 
 #include "sosplice.h"
 
-/* The source is the application's again and has nothing to tell. */
+/* The source belongs to the application again, and has no error. */
 static void is_free(struct relay *r, uint64_t pos)
 {
 	check(!so_error(r->p), "an error");
@@ -33,7 +33,9 @@ static void unsplice(void)
 	is_free_after_unsplice(&r, 1000);
 }
 
-/* To the byte, in one piece, in several, and with what was queued before. */
+/* A limit is exact to the byte: for bytes sent in one piece or several, and for bytes queued
+ * before the splice.
+ */
 static void limit(void)
 {
 	struct relay r;
@@ -46,7 +48,7 @@ static void limit(void)
 	stream_write(r.c, 9999, 1);
 	wait_error(r.p, EFBIG);
 	stream_read(r.s, 0, 10000);
-	/* readable only when there is more */
+	/* The source is readable only if it has more bytes. */
 	check(!(poll_now(r.p) & POLLIN), "%x", poll_now(r.p));
 	check(socksplice_moved(r.p) == 10000, "%lld", (long long)socksplice_moved(r.p));
 	is_free(&r, 10000);
@@ -59,7 +61,7 @@ static void limit(void)
 	is_free(&r, 50000);
 }
 
-/* EFBIG is told once, although the other direction sends by the same socket. */
+/* EFBIG is reported once, although the other direction sends on the same socket. */
 static void limit_and_busy_reverse(void)
 {
 	struct relay r;
@@ -74,7 +76,9 @@ static void limit_and_busy_reverse(void)
 		stream_write(r.s, i * 5000, 5000);
 		stream_read(r.c, i * 5000, 5000);
 	}
-	/* waits for the socket's lock: the last send may still have the error; see so_splice.4 */
+	/* This call waits for the socket's lock. Until then the last send may have taken the error
+	 * out of sk_err; see so_splice.4.
+	 */
 	check(socksplice_unsplice(r.p) && errno == ENOTCONN, "%s", strerror(errno));
 	wait_error(r.p, EFBIG);
 	wait_moved(r.q, 250000);
@@ -82,8 +86,8 @@ static void limit_and_busy_reverse(void)
 	stream_read(r.c, 250000, 5000);
 }
 
-/* Nor is it reported again each time that the other direction sends, and poll shows it all
- * the time.
+/* An edge-triggered epoll reports the error once, not with each send of the other direction.
+ * poll(2) shows it all the time.
  */
 static void error_reported_once(void)
 {
@@ -124,7 +128,7 @@ static void idle(void)
 	is_free(&r, 0);
 }
 
-/* Each byte begins the time anew. */
+/* Each byte restarts the idle time. */
 static void idle_restarts(void)
 {
 	struct relay r;
@@ -145,7 +149,7 @@ static void idle_restarts(void)
 	wait_moved(r.p, 8);
 }
 
-/* With a sink that does not move nothing moves. */
+/* If the sink stays full, no byte moves and the idle time ends the splice. */
 static void idle_full_sink(void)
 {
 	struct relay r;
@@ -162,7 +166,7 @@ static void idle_full_sink(void)
 	stream_read(r.s, 0, moved);
 }
 
-/* The end of the source's stream ends the splice; no FIN is sent on. */
+/* The end of the source's stream ends the splice. The splice sends no FIN to the sink. */
 static void source_eof(void)
 {
 	struct relay r;
@@ -181,8 +185,8 @@ static void source_eof(void)
 	wait_moved(r.p, 5000);
 }
 
-/* Who waits for the end of the stream, and not for data, is told of it when the splice
- * has come to it.
+/* A poller waits for the end of the stream only, not for data. epoll reports the end once the
+ * splice has reached it.
  */
 static void eof_alone(void)
 {
@@ -216,7 +220,7 @@ static uint16_t checksum(const void *data, size_t len)
 	return ~(sum + (sum >> 16));
 }
 
-/* Where the next byte that @fd sends stands in its stream. */
+/* The sequence number of the next byte that @fd sends. */
 static uint32_t send_seq(int fd)
 {
 	int on = 1, off = -1, queue = TCP_SEND_QUEUE;
@@ -248,7 +252,7 @@ static int connect_later(const struct sockaddr_in *addr)
 	return fd;
 }
 
-/* The first write is the splice's. */
+/* The splice makes the first write, which sends the SYN. */
 static void sink_connects_with_first_write(void)
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET };
@@ -271,7 +275,7 @@ static void sink_connects_with_first_write(void)
 	is_free_after_unsplice(&r, 1000);
 }
 
-/* And finds that there is no way any more, which the sink's owner is told. */
+/* The splice makes the first write, but the route is gone. The sink keeps the error. */
 static void sink_cannot_connect(void)
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_port = htons(7) };
@@ -288,7 +292,7 @@ static void sink_cannot_connect(void)
 	splice_on(&r);
 	stream_write(r.c, 0, 1000);
 	wait_error(r.p, EPIPE);
-	err = so_error(r.q);	/* what a write would have answered */
+	err = so_error(r.q);	/* the error that a write would have returned */
 	check(err == ECONNABORTED, "%s", strerror(err));
 	stream_read(r.p, 0, 1000);
 }
@@ -300,8 +304,8 @@ struct reporting {
 	unsigned int messages;
 };
 
-/* Has the error queue fill, and reads it: the socket reports an error for each message, with
- * nobody's lock.
+/* Fills the error queue and reads it. For each message the socket calls sk_error_report() without
+ * any lock.
  */
 static void *report(void *arg)
 {
@@ -345,8 +349,8 @@ static void error_queue_storm(void)
 	for (; splices < 300 || __atomic_load_n(&re.messages, __ATOMIC_RELAXED) < 300; splices++) {
 		splice_on(&r);
 		check(!socksplice_unsplice(r.p), "%s", strerror(errno));
-		/* No such one, but the socket has nothing of the module's any more. The
-		 * kernel looks for a module, which takes long.
+		/* ENOENT, not EBUSY: this ULP does not exist, but the socket's slot is free. The
+		 * kernel searches for a module, which takes long.
 		 */
 		check(splices % 100 ||
 		      (setsockopt(r.p, IPPROTO_TCP, TCP_ULP, "socksplice-none", 15) &&
@@ -359,7 +363,7 @@ static void error_queue_storm(void)
 	stream_read(r.s, 0, 1000);
 }
 
-/* A router's word to a socket, with IP_RECVERR, that its peer is out of reach. */
+/* An ICMP message that tells a socket with IP_RECVERR that its peer is unreachable. */
 struct word {
 	int fd;
 	struct sockaddr_in to;
@@ -371,7 +375,7 @@ struct word {
 	} m;
 };
 
-/* Before the socket is spliced. */
+/* Prepares the message. The socket must not be spliced yet. */
 static void word_for(struct word *w, int fd)
 {
 	struct sockaddr_in peer;
@@ -395,7 +399,9 @@ static void word_for(struct word *w, int fd)
 	w->m.icmp.checksum = checksum(&w->m, sizeof(w->m));
 }
 
-/* TCP ignores it while somebody has the socket's lock. */
+/* Sends the message until the socket has the error. TCP ignores ICMP while a task owns the
+ * socket.
+ */
 static void say(const struct word *w)
 {
 	int raw = socket(AF_INET, SOCK_RAW, IPPROTO_ICMP);
@@ -410,9 +416,7 @@ static void say(const struct word *w)
 	close(raw);
 }
 
-/* An error that comes without a change of state ends the splice, too, and is the
- * application's.
- */
+/* An error without a change of state also ends the splice. The application receives the error. */
 static void source_error(void)
 {
 	struct relay r;
@@ -433,7 +437,7 @@ static void source_error(void)
 	check(socksplice_unsplice(r.p) && errno == ENOTCONN, "%s", strerror(errno));
 }
 
-/* Such an error of the sink's is the source's, too, and stays with the sink. */
+/* Such an error of the sink ends the splice too. The source reports it, and the sink keeps it. */
 static void sink_error(void)
 {
 	struct relay r;
@@ -447,7 +451,7 @@ static void sink_error(void)
 	check(so_error(r.q) == EHOSTUNREACH, "the sink has none");
 	is_free(&r, 0);
 
-	/* one that the sink had before is met in setsockopt(2) */
+	/* If the sink already has an error, the splice ends in setsockopt(2). */
 	say(&w);
 	splice_on(&r);
 	check(so_error(r.p) == EHOSTUNREACH, "no error");
@@ -485,7 +489,7 @@ static void reset(int fd)
 	close(fd);
 }
 
-/* A reset from the server: EPIPE for the source, ECONNRESET for the sink itself. */
+/* The server resets: the source reports EPIPE, and the sink itself ECONNRESET. */
 static void sink_reset(void)
 {
 	struct relay r;
@@ -508,13 +512,13 @@ static void source_reset(void)
 	stream_read(r.s, 0, 1000);
 	reset(r.c);
 	wait_error(r.p, ECONNRESET);
-	/* the sink can be spliced into again */
+	/* The sink can be spliced into again. */
 	stream_write(r.q, 1000, 100);
 	stream_read(r.s, 1000, 100);
 }
 
-/* A source that is closed while spliced: what it had not sent on is lost, as it is for
- * any socket, and the client is reset for that.
+/* The source is closed while spliced. As with any socket, its unread bytes are lost and its client
+ * is reset.
  */
 static void source_closed(void)
 {
@@ -547,8 +551,8 @@ static void disconnect(void)
 	check(socksplice_unsplice(r.p) && errno == ENOTCONN, "%s", strerror(errno));
 }
 
-/* @n local connections, each spliced into the next one and the last into the first. From
- * @other on they are in another network namespace.
+/* @n local connections. Each is spliced into the next one, and the last into the first. From
+ * number @other on they are in another network namespace.
  */
 static void loop_of(int n, int other)
 {
@@ -587,7 +591,7 @@ static void loop_between_namespaces(void)
 	loop_of(3, 1);
 }
 
-/* A splice can be ended and made again at once, in any order. */
+/* A splice can be ended and made again at once, into the same sink or into another. */
 static void again(void)
 {
 	struct relay r, o;
@@ -604,7 +608,7 @@ static void again(void)
 	is_free(&r, 0);
 }
 
-/* Closing at any moment, from either side, while bytes fly. */
+/* Either side closes at any point while bytes are in flight. */
 static void closing_storm(void)
 {
 	int i;

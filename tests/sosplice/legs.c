@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Sockets that are paired when they are spliced: the ring is source or sink, and the
- * module's counters say so. With everything enrolled, as paired.test has it.
+/* Sockets that are paired when they are spliced: the ring is source or sink, and the module's
+ * counters show it. paired.test runs this with enroll_all=1.
  */
 #include <sys/mman.h>
 
@@ -9,7 +9,7 @@
 #define MIB	(1 << 20)
 #define RING	65536		/* the module's default */
 
-/* What went by which way since the last call. */
+/* The bytes that splices had moved from rings and into rings at the last call of count(). */
 static uint64_t from_ring, to_ring;
 
 static void count(uint64_t *from, uint64_t *to)
@@ -31,7 +31,7 @@ static void went(uint64_t from, uint64_t to)
 	      (unsigned long long)f, (unsigned long long)t);
 }
 
-/* A byte each way: who has read once has his peer use the ring. */
+/* Sends one byte each way. Once an end has read, its peer sends through the ring. */
 static void open_rings(int a, int b)
 {
 	stream_write(a, 0, 1);
@@ -75,8 +75,8 @@ static void write_start(struct writer *w, int fd, uint64_t pos, size_t len)
 	check(!pthread_create(&w->thread, NULL, writing, w), "no thread");
 }
 
-/* One message at a time goes by the rings to the byte; many at once fill them, and go by
- * TCP then, in order.
+/* Sent one at a time, all messages go through the rings, to the byte. Many at once fill the rings
+ * and then go over TCP, in order.
  */
 static void moves(int family, bool paired_source, bool paired_sink)
 {
@@ -119,7 +119,7 @@ static void tcp_to_ring(void)
 	moves(AF_INET, false, true);
 }
 
-/* What the ring holds when the socket is spliced goes first, and once. */
+/* Bytes in the ring when the socket is spliced go first, and once. */
 static void queued_in_ring(void)
 {
 	struct relay r;
@@ -134,7 +134,7 @@ static void queued_in_ring(void)
 	went(55000, 55000);
 }
 
-/* In TCP's queue before the ring, in the ring, and behind it in TCP's queue. */
+/* Unread bytes: first in TCP's queue, then in the ring, then in TCP's queue again. */
 static void queued_in_both(void)
 {
 	uint64_t sent, f, t;
@@ -144,8 +144,8 @@ static void queued_in_both(void)
 	relay_open(&r, AF_INET, AF_INET);
 	open_rings(r.q, r.s);
 	count(&f, &t);
-	stream_write(r.c, 0, 3000);		/* nobody has read yet: by TCP */
-	stream_read(r.p, 0, 1000);		/* now one has */
+	stream_write(r.c, 0, 3000);		/* over TCP: no task has read yet */
+	stream_read(r.p, 0, 1000);		/* opens the ring */
 	stream_write(r.c, 3000, 1000);
 	sent = 4000 + fill(r.c, 4000);
 	check(sent > RING + 4000, "%llu", (unsigned long long)sent);
@@ -157,8 +157,8 @@ static void queued_in_both(void)
 	      (unsigned long long)sent);
 }
 
-/* A ring behind what TCP has in flight, because its reader has stopped: nothing passes
- * anything, neither for the sink nor, once the splice has ended, for who reads.
+/* The ring's bytes follow bytes that TCP has in flight, because the reader has stopped. No byte
+ * overtakes another, for the sink or, after the splice, for the reader.
  */
 static void ring_out_of_reach(void)
 {
@@ -168,8 +168,8 @@ static void ring_out_of_reach(void)
 
 	legs_open(&r, AF_INET, true, true);
 	for (i = 0; i < 4; i++) {
-		/* TCP's part of what was sent is read but for a rest, and the ring opens
-		 * anew behind what is in flight, or not: whatever it is has to be exact.
+		/* Read TCP's part of the bytes but for a rest. The ring may open again behind the
+		 * bytes in flight, or not. In both cases the stream must be exact.
 		 */
 		pos += fill(r.c, pos);
 		while (read + 30000 < pos) {
@@ -198,7 +198,7 @@ static void ring_out_of_reach(void)
 	stream_read(r.p, read, pos - read);
 }
 
-/* The limit counts the ring's bytes, and the rest of them is the source's. */
+/* The limit counts the ring's bytes. The rest of them stays readable at the source. */
 static void limit_in_ring(void)
 {
 	struct relay r;
@@ -216,7 +216,7 @@ static void limit_in_ring(void)
 	stream_read(r.p, 50001, 100);
 }
 
-/* The end of the stream stands behind the ring's bytes. */
+/* The end of the stream comes after the ring's bytes. */
 static void eof_behind_ring(void)
 {
 	struct relay r;
@@ -233,7 +233,7 @@ static void eof_behind_ring(void)
 	went(50000, 50000);
 }
 
-/* What the sink itself has received is for who reads the sink. */
+/* Bytes that the sink itself has received are for the sink's reader. */
 static void sink_has_unread(void)
 {
 	struct relay r;
@@ -247,7 +247,7 @@ static void sink_has_unread(void)
 	stream_write(r.s, 30001, 1000);
 	stream_read(r.q, 1, 31000);
 	went(20000, 20000);
-	/* spliced the other way, it goes on in the same place */
+	/* Spliced the other way, the stream continues at the same place. */
 	stream_write(r.s, 31001, 5000);
 	splice_fds(r.q, r.p, 0, 0);
 	stream_read(r.c, 31001, 5000);
@@ -255,7 +255,7 @@ static void sink_has_unread(void)
 	went(5000, 5000);
 }
 
-/* Ended in the middle of the ring's bytes, with a sink that is full. */
+/* The splice is ended in the middle of the ring's bytes, with a full sink. */
 static void full_sink(void)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
@@ -281,8 +281,8 @@ static void full_sink(void)
 	stream_read(r.s, 1, moved);
 }
 
-/* The pairs are dropped while the splice moves: it goes on over TCP, without a rest in a
- * ring, and the sockets are free when it ends.
+/* The pairs are dropped while the splice moves bytes. The splice goes on over TCP, no byte stays in
+ * a ring, and the sockets are free when it ends.
  */
 static void pairs_dropped(void)
 {
@@ -296,7 +296,7 @@ static void pairs_dropped(void)
 	splice_on(&r);
 	write_start(&w, r.c, 1, len);
 	stream_read(r.s, 1, len / 4);
-	/* It waits for the rings to be read, which is for us to do. */
+	/* The command waits until the rings have been read, which this thread does. */
 	drop = popen("socksplice pair drop --all", "w");
 	stream_read(r.s, 1 + len / 4, len - len / 4);
 	pthread_join(w.thread, NULL);
@@ -312,7 +312,7 @@ static void pairs_dropped(void)
 	stream_read(r.p, 0, 1000);
 }
 
-/* What comes by a ring when the splice is gone wakes the reader, as before it. */
+/* After the splice, bytes in a ring wake the reader again. */
 static void rings_again(void)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
@@ -350,7 +350,7 @@ static void *reading_32(void *arg)
 	return NULL;
 }
 
-/* Nobody sends a 32-bit reader out of his sleep: the splice moves all the same. */
+/* The splice cannot interrupt a sleeping 32-bit reader, and moves bytes all the same. */
 static void reader_of_32_bit(void)
 {
 	struct writer reader = {};

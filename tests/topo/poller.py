@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""poller.py USEC COUNT [EVERY]: a reader with SO_BUSY_POLL, to whom each byte is sent when
-he sleeps, or else every EVERY microseconds.
+"""poller.py USEC COUNT [EVERY]: a reader with SO_BUSY_POLL. The sender sends each byte once
+the reader sleeps, or every EVERY microseconds.
 """
 import socket
 import sys
@@ -41,7 +41,7 @@ def regularly(count, every):
     reader = threading.Thread(target=read)
     reader.start()
     for _ in range(count):
-        time.sleep(every / 1e6)  # what is tested, not a wait for anything
+        time.sleep(every / 1e6)  # this interval is under test; it does not wait for an event
         client.sendall(b"x")
     client.close()
     reader.join()

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What is compared: ways to bring bytes from one kernel thread to another. A socket
- * is an ordinary one and is used as an application uses it, by its sendmsg and
- * recvmsg; whether it is paired is the module's business alone. The bare ring is
- * module/core/ring.h with two wait queues and nothing else. "socket" is the same behind
- * sendmsg and recvmsg, with no lock, no state and no option: what a pair could at best be.
+ * The compared ways to bring bytes from one kernel thread to another. The sockets are ordinary
+ * ones, used through sendmsg and recvmsg like an application's. The module alone decides whether
+ * they are paired. The bare ring is module/core/ring.h with two wait queues and nothing else.
+ * "socket" is the bare ring behind sendmsg and recvmsg, without a lock, a state or an option. It
+ * shows the best that a pair could reach.
  */
 #ifndef UML_BENCH_TRANSPORT_H
 #define UML_BENCH_TRANSPORT_H
@@ -24,19 +24,19 @@ struct bare_ring {
 struct end {
 	struct socket *sock;		/* NULL: a bare ring */
 	struct bare_ring *in, *out;
-	unsigned int poll_usec;		/* how long a reader looks before it sleeps */
-	bool event_loop;		/* never sleeps in a call, but until poll() says to call */
+	unsigned int poll_usec;		/* how long a reader spins before it sleeps */
+	bool event_loop;		/* sleeps in poll() only, and never in another call */
 };
 
 struct conn {
 	char name[24];
 	bool is_tcp;
 	struct end end[2];
-	struct socket *spliced[2];	/* what SO_SPLICE joins between them: see relay.h */
+	struct socket *spliced[2];	/* joined by SO_SPLICE between the ends: see relay.h */
 };
 
-/* Listens on the IPv4 address @addr, in the caller's network namespace, in place of
- * the listener before; _open_tcp connects to it from the caller's.
+/* Listens on the IPv4 address @addr, in the caller's network namespace, and closes the earlier
+ * listener. transport_open_tcp() connects to it from its caller's network namespace.
  */
 int transport_listen(const char *addr);
 int transport_open_tcp(struct conn *c);
@@ -44,23 +44,25 @@ int transport_open_unix(struct conn *c);
 int transport_open_ring(struct conn *c, u32 size);
 int transport_open_socket(struct conn *c, u32 size);
 
-/* Busy polling and TCP_NODELAY of both ends from now on, and whether who uses them is an
- * event loop, which a bare ring cannot be. The caller is privileged.
+/* Sets busy polling and TCP_NODELAY of both ends, and whether an event loop uses them. A bare ring
+ * cannot be used by one. The caller is privileged.
  */
 int transport_set(struct conn *c, unsigned int poll_usec, bool nodelay, bool event_loop);
 
-/* All of @len bytes; 0 or an error. */
+/* Sends all @len bytes. Returns 0 or an error. */
 int transport_send(struct end *e, void *buf, size_t len);
-/* As many bytes as there are, at least one and at most @len; or an error. */
+/* Receives as many bytes as there are, at least one and at most @len. Returns their number or an
+ * error.
+ */
 ssize_t transport_recv(struct end *e, void *buf, size_t len);
 
-/* What the module keeps with a locked socket, if it calls it @name; or NULL. The module
- * exports no function for it.
+/* Returns the ULP data of a locked socket if its ULP is called @name, else NULL. The module exports
+ * no function for it.
  */
 const void *transport_ulp(const struct sock *sk, const char *name);
 
-/* Bytes that both ends have sent by a ring of the module, by the module's own count:
- * 0 if the connection is not paired.
+/* Returns the bytes that both ends have sent through rings, by the module's own count. It is 0 if
+ * the connection is not paired.
  */
 u64 transport_ring_bytes(const struct conn *c);
 
