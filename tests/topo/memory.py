@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # tests/topo/memory.py CASE: a server in a memory cgroup, its clients outside; see memory.test.
-# The two tell each other when a step is done. The last line says what is wrong first, and the
-# status is 1, unless nothing is.
+# The two tell each other when a step is done. After a failure the last line says what failed
+# first, and the status is 1.
 import mmap
 import os
 import signal
