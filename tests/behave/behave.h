@@ -50,8 +50,9 @@ struct bcase {
 	void (*run)(void);
 	enum path path;
 	bool once;		/* roles do not matter: no second run with them swapped */
-	bool slow;		/* waits for timers: on IPv4 within one host only, unless it
-				 * is asked for by name or TEST_FULL is set
+	bool slow;		/* waits for timers: on IPv4 within one host only, and not while
+				 * pairs are dropped, unless it is asked for by name or TEST_FULL
+				 * is set
 				 */
 	bool pair;		/* about the pair itself: not while pairs are dropped */
 	const char *why;

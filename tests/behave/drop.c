@@ -589,11 +589,11 @@ static void full_duplex(void)
 }
 
 const struct bcase drop_cases[] = {
-	CASE(idle), CASE(asleep_in_recv), CASE_ONCE(asleep_with_a_time_out),
-	CASE_ONCE(asleep_with_a_time_out_and_an_urgent_byte),
+	CASE(idle), CASE(asleep_in_recv), CASE_SLOW(asleep_with_a_time_out),
+	CASE_SLOW(asleep_with_a_time_out_and_an_urgent_byte),
 	CASE_ONCE(asleep_with_a_time_out_and_sigurg_and_fin),
 	CASE(asleep_then_nonblock), CASE(asleep_then_a_time_out),
-	CASE_ONCE(asleep_for_nothing), CASE(asleep_for_nothing_then_a_byte),
+	CASE_SLOW(asleep_for_nothing), CASE(asleep_for_nothing_then_a_byte),
 	CASE(asleep_for_nothing_below_the_mark),
 	CASE(asleep_in_waitall),
 	CASE(asleep_with_low_water_mark), CASE(asleep_in_poll), CASE(asleep_in_epoll),

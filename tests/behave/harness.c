@@ -171,8 +171,8 @@ static void run_phase(char **globs, int n, bool list, bool self, const int *fami
 				continue;
 			}
 			for (int f = 0; f < nfam; f++) {
-				if (bc->slow && !n && (env.netns || families[f] != 4) &&
-				    !getenv("TEST_FULL"))
+				if (bc->slow && !n && !getenv("TEST_FULL") &&
+				    (env.netns || env.storm || families[f] != 4))
 					continue;
 				for (int swap = 0; swap <= (!bc->once && !no_swap); swap++) {
 					env.family = families[f];

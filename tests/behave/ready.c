@@ -693,6 +693,6 @@ const struct bcase ready_cases[] = {
 	CASE(rcvlowat_ring_then_tcp), CASE(rcvlowat_tcp_then_ring),
 	CASE(sigio_on_data), CASE(sigio_at_mark), CASE(sigio_with_siginfo), CASE(sigio_on_space),
 	CASE(sigio_of_full_ring),
-	CASE(rcvlowat_asleep), CASE(rcvlowat_lowered_asleep), CASE_ONCE(rcvlowat_asleep_for_a_time),
+	CASE(rcvlowat_asleep), CASE(rcvlowat_lowered_asleep), CASE_SLOW(rcvlowat_asleep_for_a_time),
 	{ }
 };

@@ -4,6 +4,8 @@
 #
 # A test is a function; `try NAME FUNCTION` runs it in a subshell that ends at
 # the first failing command, and prints its verdict. `finish` ends the script.
+# Starting a program is what takes time here, where all is emulated: what bash can do
+# itself, it does.
 
 set -u
 here=$(dirname "${BASH_SOURCE[0]}")
@@ -11,24 +13,52 @@ tmp=$(mktemp -d)
 failures=0
 CGROUPS=/sys/fs/cgroup
 PIN=/sys/fs/bpf/socksplice
+talk=$PWD/build/cli/talk
 
 # The module that is loaded, to unload and load it again.
 MODULE_KO=${MODULE_KO:-build/${KREL:-$(uname -r)}/socksplice.ko}
 export MODULE_KO
 
+# afterwards COMMAND: runs when the case is over, or the script where it is called outside of
+# one, however that ends. The last one comes first.
+undo=()
+afterwards() {
+	undo+=("$1")
+}
+
+# What was registered is done, and no process that was left in the background stays.
+over_now() {
+	local i jobs
+	set +e
+	for ((i = ${#undo[@]} - 1; i >= 0; i--)); do
+		eval "${undo[i]}"
+	done
+	mapfile -t jobs <<<"$(jobs -p)"
+	kill "${jobs[@]}"
+	wait
+}
+
 cleanup() {
+	over_now >/dev/null 2>&1
 	socksplice policy clear >/dev/null 2>&1
 	rm -rf "$tmp"
 }
 trap cleanup EXIT
 
 try() {
-	local status
+	local status began=$SECONDS
 	# Not as a condition: there, the shell would ignore -e.
-	(set -e; "$2") > "$tmp/log" 2>&1
+	(
+		undo=()
+		trap 'over_now >/dev/null 2>&1' EXIT
+		: > "$tmp/refusals"
+		set -e
+		"$2"
+		refused_as_json
+	) > "$tmp/log" 2>&1
 	status=$?
 	if [ $status = 0 ]; then
-		echo "ok $1"
+		echo "ok $1 ($((SECONDS - began)) s)"
 	else
 		failures=$((failures + 1))
 		echo "not ok $1: $(tail -n 1 "$tmp/log")"
@@ -57,28 +87,37 @@ is() {
 # refused STATUS PATTERN COMMAND...: it fails with that status and says why in
 # one line on stderr, and nothing on stdout; with -j it says so as JSON.
 refused() {
-	local want=$1 pattern=$2 status=0
+	local want=$1 pattern=$2 status=0 lines
 	shift 2
 	"$@" > "$tmp/out" 2> "$tmp/err" || status=$?
 	is "the status of '$*'" "$status" "$want"
-	is "the number of lines of '$*'" "$(wc -l < "$tmp/err")" 1
+	mapfile lines < "$tmp/err"
+	is "the number of lines of '$*'" "${#lines[@]}" 1
+	[[ ${lines[0]} == *$'\n' ]] || fail "'$*' does not end its line"
 	[ ! -s "$tmp/out" ] || fail "'$*' printed $(cat "$tmp/out")"
-	grep -qE "$pattern" "$tmp/err" || fail "'$*' says: $(cat "$tmp/err")"
+	[[ ${lines[0]%$'\n'} =~ $pattern ]] || fail "'$*' says: ${lines[0]%$'\n'}"
 	status=0
-	"$@" -j > "$tmp/out" 2> "$tmp/err" || status=$?
+	echo "$want" >> "$tmp/refusals"
+	"$@" -j >> "$tmp/refusals" 2> "$tmp/err" || status=$?
 	is "the status of '$* -j'" "$status" "$want"
 	[ ! -s "$tmp/err" ] || fail "'$* -j' wrote to stderr: $(cat "$tmp/err")"
-	jq -e --argjson status "$want" '.schema == 1 and .error.status == $status and
-		(.error.message | length > 0) and (.error | has("remedy"))' "$tmp/out" >/dev/null ||
-		fail "'$* -j' printed $(cat "$tmp/out")"
+}
+
+# What `refused` got with -j in this case, each after its status: one jq looks at all of it.
+refused_as_json() {
+	[ -s "$tmp/refusals" ] || return 0
+	jq -es '[range(0; length; 2) as $i | .[$i] as $status | .[$i + 1] | .schema == 1 and
+		.error.status == $status and (.error.message | length > 0) and (.error | has("remedy"))] |
+		all' "$tmp/refusals" >/dev/null || fail "statuses and what -j printed: $(cat "$tmp/refusals")"
 }
 
 # shows JQ-FILTER COMMAND...: its JSON is of schema 1, and the filter is true.
 shows() {
-	local filter=$1
+	local filter=$1 lines
 	shift
 	"$@" -j > "$tmp/out" || fail "'$* -j' failed: $(cat "$tmp/out")"
-	is "the number of lines of '$* -j'" "$(wc -l < "$tmp/out")" 1
+	mapfile lines < "$tmp/out"
+	is "the number of lines of '$* -j'" "${#lines[@]}" 1
 	jq -e ".schema == 1 and ($filter)" "$tmp/out" >/dev/null ||
 		fail "not true: $filter of $(cat "$tmp/out")"
 }
@@ -86,11 +125,6 @@ shows() {
 # without jq, which takes as long again to start
 counter() {
 	[[ $(socksplice stats show -j) =~ \"$1\":\ ?([0-9]+) ]] && echo "${BASH_REMATCH[1]}"
-}
-
-build_talk() {
-	talk=$tmp/talk
-	gcc -O -Wall -Wextra -Werror -o "$talk" "$here/talk.c" || exit 1
 }
 
 # paired NUMBER TALK-ARGUMENTS...: so many pairs are made by one connection.

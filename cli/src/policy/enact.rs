@@ -104,20 +104,22 @@ fn replace(lock: &pin::Lock, signals: &Signals, policies: &[Policy]) -> Result<b
     }
 }
 
-/// What went wrong, and what that means.
+/// What went wrong, and what that means. A step back that works does not make up for one that
+/// failed before it.
 fn undone(error: Error, way_back: Result<()>) -> Error {
     const AS_IT_WAS: &str = "; everything is as it was";
+    const NO_WAY_BACK: &str = "; the way back failed, too: ";
     let Error {
         mut message,
         remedy,
         status,
     } = error;
     match way_back {
-        Ok(()) if message.ends_with(AS_IT_WAS) => {}
+        Ok(()) if message.ends_with(AS_IT_WAS) || message.contains(NO_WAY_BACK) => {}
         Ok(()) => message += AS_IT_WAS,
         Err(e) => {
             let message = message.trim_end_matches(AS_IT_WAS);
-            let message = format!("{message}; the way back failed, too: {}", e.message);
+            let message = format!("{message}{NO_WAY_BACK}{}", e.message);
             return Error::new(message).remedy("see 'socksplice policy show' and 'feature show'");
         }
     }
@@ -229,7 +231,9 @@ mod tests {
         assert_eq!(error.message, "no; everything is as it was");
         let error = undone(error, Err(Error::new("stuck")));
         assert_eq!(error.message, "no; the way back failed, too: stuck");
-        // A later way back that works does not undo that.
+        // A later step back does not make up for that, whether it works or not.
+        let error = undone(error, Ok(()));
+        assert_eq!(error.message, "no; the way back failed, too: stuck");
         let error = undone(error, Err(Error::new("again")));
         assert!(!error.message.contains("as it was"));
     }
