@@ -19,13 +19,13 @@ void sks_wake(struct sock *psk, struct pair_end *peer);
  */
 void sks_wake_reader(struct pair_end *peer);
 
-/* Wakes the tasks that sleep in a call at @sk; each looks for itself. No SIGIO and no poll:
- * those do not ask for EPOLLMSG, and would take another kind of wake-up for an edge. Any
- * context.
+/* Wakes the tasks that sleep in a call on @sk. Each then looks for itself. Sends no SIGIO and
+ * wakes no poll: pollers do not ask for EPOLLMSG, and would take any other wake-up for an edge.
+ * Any context.
  */
 void sks_wake_sleepers(struct sock *sk);
 
-/* Tells the writer at @peer that its ring has space. Not poll, which waits for what TCP
+/* Wakes the writer at @peer: its ring has space. Wakes no poll, because poll waits for what TCP
  * reports, and TCP does not know of the ring. Any context.
  */
 void sks_wake_writer(struct pair_end *peer);
