@@ -268,7 +268,7 @@ void __sks_capture_end(const struct pair_end *end, u32 n,
 		put(cap, pos + sizeof(struct socksplice_capture_record) + off, p, seg);
 		off += seg;
 	}
-	/* Fewer bytes than were announced stayed, if the reader went away. */
+	/* If the reader went away, fewer bytes stayed in the ring than _begin announced. */
 	put(cap, pos + offsetof(struct socksplice_capture_record, kept), &kept, sizeof(kept));
 	put(cap, pos + offsetof(struct socksplice_capture_record, size), &n, sizeof(n));
 	commit(cap, slot, n ? 0 : RECORD_VOID);
@@ -380,7 +380,7 @@ static ssize_t capture_read(struct file *file, char __user *to, size_t count, lo
 		ret = -ERESTARTSYS;
 	} else {
 		ret = take(cap, to, count);
-		/* Stopped before the look, so no record has come since. */
+		/* The capture was stopped before the look, so no record has come since. */
 		if (ret == -EAGAIN && stopped)
 			ret = 0;
 	}
