@@ -122,9 +122,7 @@ struct pair_end {
 	u64 order;			/* number of the pair; set when linked */
 	struct end_memory memory;
 	u64 start;			/* ktime_get_ns() of the enrolment */
-	u32 busy_poll_usec;		/* of the enrolment; written once, soon after the
-					 * attachment
-					 */
+	u32 busy_poll_usec;		/* as enrolled; written once, just after attaching */
 	u32 netns_inum;
 
 	refcount_t ref ____cacheline_aligned;
@@ -145,8 +143,7 @@ struct pair_end {
 	int rx_taking;		/* readers that wait until no other reads */
 	int rx_partial;		/* readers that dropped the lock and have bytes already */
 	int tcp_readers;	/* tasks in TCP's recvmsg that our functions called */
-	int sleepers;		/* tasks that our functions put to sleep, with woken_wake_function
-				 */
+	int sleepers;		/* tasks that we put to sleep, with woken_wake_function */
 	int rx_sleepers;	/* readers in sks_rx_wait(): spinning, asleep, or just woken */
 	int space_waiters;	/* sleepers that wait for space in the ring */
 	unsigned char rx_short;	/* short waits of readers in a row, up to SHORT_WAITS; rx_wait.c */
