@@ -52,7 +52,7 @@
 #define COMPAT_NET_ADMIN_PARAM
 #endif
 
-/* Arguments of kfuncs are trusted by default where the flag is gone. */
+/* Kernels without this flag trust the arguments of kfuncs by default. */
 #ifdef KF_TRUSTED_ARGS
 #define COMPAT_KF_TRUSTED_ARGS	KF_TRUSTED_ARGS
 #else

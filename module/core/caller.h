@@ -15,8 +15,8 @@ struct sock;
  */
 bool sks_caller_is_alone(const struct sock *sk);
 
-/* The same for a connect(2) in whose release_sock() the handshake ends. Called when sk_prot has
- * become ours, in any context.
+/* Like sks_caller_is_alone(), for a connect(2) in whose release_sock() the handshake ends. Called
+ * when sk_prot has become ours, in any context.
  */
 bool sks_caller_connects_alone(const struct sock *sk);
 

@@ -174,7 +174,9 @@ static const struct hook_client *splice_client(struct sock *sk)
 	return NULL;
 }
 
-/* Asks again, since the callback's answer may be stale by now. */
+/* Calls the client that serves the socket. Asks for it again, because the callback's answer may be
+ * stale by now.
+ */
 static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
 			     unsigned int flags)
@@ -201,7 +203,7 @@ static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
 	return ret;
 }
 
-/* The callback has taken a module reference for the call. */
+/* Serves a call for which the ftrace callback has taken a module reference. */
 static ssize_t hook_splice_read_put(struct socket *sock, loff_t *ppos,
 				    struct pipe_inode_info *pipe, size_t len,
 				    unsigned int flags)

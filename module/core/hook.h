@@ -65,7 +65,7 @@ void sks_hook_exit(void);
  */
 int sks_hook_status(void);
 
-/* The same for the hook on tcp_splice_read() alone. psock.c needs no other. */
+/* Like sks_hook_status(), but for the hook on tcp_splice_read() alone: psock.c needs no other. */
 int sks_hook_splice_status(void);
 
 /* Calls the kernel's own tcp_splice_read(). A task that sleeps in it has a frame of ours below:

@@ -12,17 +12,16 @@
 
 /* Read from the socket at the handshake and never computed again. */
 struct ident {
-	struct hlist_node node;		/* bucket lock */
+	struct hlist_node node;		/* in the table of match.c; its bucket's lock */
 	struct net *net;		/* compared only; may be gone, so never dereferenced */
-	struct in6_addr saddr;		/* v4 addresses are v4-mapped */
+	struct in6_addr saddr;		/* own address; IPv4 addresses are v4-mapped */
 	struct in6_addr daddr;
 	u32 iss;			/* own initial sequence number */
 	u32 irs;			/* the peer's, as received */
 	u32 txhash;			/* stamped on the packets that this end sends */
 	u32 rxhash;			/* found on the packets that it received */
 	int bound_dev_if;
-	bool transparent;		/* IP_TRANSPARENT: its own address may be another machine's
-					 */
+	bool transparent;		/* IP_TRANSPARENT: the address may be another machine's */
 	unsigned long expires;		/* jiffies; set while the end is parked */
 	u16 sport;			/* host order */
 	u16 dport;

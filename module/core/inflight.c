@@ -106,7 +106,7 @@ void sks_inflight_drain(void)
 	cancel_delayed_work_sync(&keeper);
 	synchronize_rcu();
 	synchronize_rcu_tasks();
-	/* Waits rather than free text that is in use. */
+	/* Wait rather than free text that is in use. */
 	while (WARN_ON_ONCE(inflight_sum()))
 		msleep(20);
 }

@@ -49,7 +49,7 @@ static inline void sks_leave(void)
  */
 bool sks_attached(void);
 
-/* Called after the socket has lost its last function of ours. The same contexts. */
+/* Called after the socket has lost its last function of ours. Any context but a hard interrupt. */
 void sks_detached(void);
 
 /* Waits for tasks that are about to return from a function of ours and do not sleep. The caller

@@ -27,8 +27,7 @@
  *       before the publish.
  *   (B) ring_consume stores tail with release. ring_space, ring_take_pages and
  *       ring_restart load it with acquire. So the consumer's reads of a slot are over
- *       before the producer writes into it again, takes its page away, or puts another
- *       page in its place.
+ *       before the producer writes into it again, or takes its page away or replaces it.
  */
 #ifndef SOCKSPLICE_RING_H
 #define SOCKSPLICE_RING_H
@@ -158,9 +157,9 @@ static inline void ring_add_page(struct ring *r, void *page)
 }
 
 /* How much of @filled has to stay. An empty ring goes on at its first page, so it keeps as much as
- * the caller wants to @spare. Any other ring keeps the pages up to head's, because the consumer
- * may read in any page from tail to head, and tail only moves on. If the bytes held go round the
- * end, every page stays.
+ * the caller wants to @spare. Any other ring keeps the pages up to head's: the consumer may read
+ * in any page from tail to head, and tail only moves on. If the bytes held go round the end, every
+ * page stays.
  */
 static inline u32 ring_keep(struct ring *r, u32 spare)
 {

@@ -85,10 +85,12 @@ static inline enum slot_kind *sks_slot_get_rcu(const struct sock *sk)
 	const struct inet_connection_sock *icsk = inet_csk(sk);
 	enum slot_kind *slot;
 
-	if (!slot_is_ours(smp_load_acquire(&icsk->icsk_ulp_ops)))	/* pairs with _fill() */
+	if (!slot_is_ours(smp_load_acquire(&icsk->icsk_ulp_ops)))	/* pairs with
+									 * sks_slot_fill()
+									 */
 		return NULL;
 	slot = (__force void *)rcu_dereference(icsk->icsk_ulp_data);
-	smp_rmb();	/* pairs with _clear() */
+	smp_rmb();	/* pairs with sks_slot_clear() */
 	return slot_is_ours(READ_ONCE(icsk->icsk_ulp_ops)) ? slot : NULL;
 }
 

@@ -32,7 +32,7 @@ struct capture {
 
 	bool stopped;			/* written under captures_lock */
 
-	/* Fields of those that write to the buffer, in process context or a softirq. */
+	/* Fields of the tasks that write to the buffer, in process context or a softirq. */
 	spinlock_t lock;
 	u32 head;			/* lock, stored with release; free-running */
 	struct socksplice_capture_stats stats;	/* lock */
@@ -275,7 +275,7 @@ void __sks_capture_end(const struct pair_end *end, u32 n,
 	rcu_read_unlock();
 }
 
-/* The sequence number behind what @end has sent. Its socket need not be locked. */
+/* The sequence number that follows what @end has sent. Its socket need not be locked. */
 static u32 sent_by(const struct pair_end *end)
 {
 	const u32 ring = READ_ONCE(end->ring.head);
@@ -503,7 +503,7 @@ static long capture_ioctl(struct file *file, unsigned int cmd, unsigned long arg
 	}
 }
 
-/* A capture shows the payload of everybody's connections, as packet sockets in every namespace
+/* A capture shows the payload of every user's connections, as packet sockets in every namespace
  * would. So it takes the capabilities for that in the initial user namespace.
  */
 static int capture_open(struct inode *inode, struct file *file)

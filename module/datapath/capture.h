@@ -35,7 +35,7 @@ struct capture_slot {
 	u32 kept;			/* bytes of data that there is room for */
 };
 
-/* Do not call directly. */
+/* Called by the two functions below only. */
 void __sks_capture_begin(const struct sock *sk, struct pair_end *end, u32 n,
 			 struct capture_slot *slot);
 void __sks_capture_end(const struct pair_end *end, u32 n,

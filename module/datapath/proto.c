@@ -159,7 +159,7 @@ static int proto_unpair(struct sock *sk)
 		release_sock(sk);
 		/* The peer follows when it has read what we sent it. */
 		sks_unpair_chan(end, "setsockopt");
-		/* Readers that sleep in our recvmsg go on in TCP's. */
+		/* Readers that sleep in our recvmsg wake up, and go on in TCP's. */
 		if (!err)
 			sks_wake_sleepers(sk);
 	}

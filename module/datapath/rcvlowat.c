@@ -82,9 +82,7 @@ static void rcvlowat_work(struct work_struct *work)
 		again = in_flight(end) && tcp_may_not_wake(end, peer);
 		sks_look_at_tcp(peer, &seq, &told);
 		others = again && test_and_set_bit(END_LOWAT_QUEUED, &end->flags);
-		/* Look again, for what arrived between the look above and that of the task that
-		 * set the bit.
-		 */
+		/* Look again, for what arrived before the other task set the bit. */
 		if (others)
 			sks_look_at_tcp(peer, &seq, &told);
 		if (seq != known && !told)
@@ -119,8 +117,7 @@ void sks_rcvlowat_sent(struct pair_end *end, u32 before)
 	bool begun, told = true;
 	u32 seq = before;
 
-	smp_mb();	/* send the bytes before reading the mark; pairs with sks_rcvlowat_poller()
-			 */
+	smp_mb();	/* send before reading the mark; pairs with sks_rcvlowat_poller() */
 	if (!tcp_may_not_wake(end, peer))
 		return;
 	begun = queue_begin(end);

@@ -13,8 +13,8 @@ struct socket;
  */
 bool sks_pair_owns(struct sock *sk);
 
-/* The same, for a call that enters TCP's own tcp_splice_read() if the answer is no. That is noted
- * in the end of a socket whose peer is yet to come (END_RX_EARLY).
+/* Like sks_pair_owns(), for a call that enters TCP's own tcp_splice_read() if the answer is no. In
+ * that case sets END_RX_EARLY in the end of a socket whose peer is yet to come.
  */
 bool sks_pair_splices(struct sock *sk);
 

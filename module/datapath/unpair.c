@@ -14,7 +14,7 @@
 #include "pair/verdict.h"
 #include "pair/wake.h"
 
-#define DROP_DELAY_MAX	(HZ / 10)	/* between two looks at readers that do not read */
+#define DROP_DELAY_MAX	(HZ / 10)	/* longest time between two looks at slow readers */
 
 static void drop_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(drop, drop_work);
@@ -22,7 +22,7 @@ static DECLARE_DELAYED_WORK(drop, drop_work);
 /* drop_work() only. */
 static struct pairs_batch batch;
 static unsigned int draining;		/* pairs seen in this pass */
-static bool soon;			/* something moved */
+static bool soon;			/* a ring was closed or an end detached in this pass */
 
 /* Closes the ring of @end. True once no more bytes go into it: the work sets the bit while no task
  * owns the socket, so no task is in the middle of an append.

@@ -19,8 +19,8 @@ void sks_clone_set(struct sock *sk);
 /* Gives @sk, which is locked, the kernel's own struct proto again. */
 void sks_clone_unset(struct sock *sk);
 
-/* The clone of tcpv6_prot or of tcp_prot. All its functions also serve a socket that has lost
- * its end since.
+/* The clone of tcpv6_prot or of tcp_prot. All its functions also serve a socket that has lost its
+ * end.
  */
 struct proto *sks_clone_of(bool v6);
 

@@ -100,15 +100,15 @@ static void end_attachment(struct sock *sk, struct pair_end *end)
 	struct pair_end *peer;
 	bool last = false;
 
-	smp_mb__before_atomic();	/* after the last append */
+	smp_mb__before_atomic();	/* the append before the bit; pairs with close_ring() */
 	set_bit(END_TX_CLOSED, &end->flags);
 	set_bit(END_RX_CLOSED, &end->flags);
 	unpark(end);
 
 	peer = sks_end_peer(end);
 	if (peer) {
-		/* From now on rcvlowat.c does not see what this socket sends by TCP. So the work
-		 * that un-pairs the peer watches for it (unpair.c).
+		/* From now on rcvlowat.c does not see what this socket sends by TCP. The work that
+		 * un-pairs the peer watches for it (unpair.c).
 		 */
 		WRITE_ONCE(peer->left_known, sks_look_rcv_nxt(peer));
 		smp_wmb();	/* before end->sk is cleared; pairs with notify_missed_tcp_data() */
@@ -175,7 +175,7 @@ void sks_end_detach_if_unmatched(struct sock *sk)
 
 	if (!end || test_bit(END_PARKED, &end->flags))
 		return;
-	smp_rmb();	/* pairs with unpark_locked(): linked first */
+	smp_rmb();	/* read END_PARKED before peer; pairs with unpark_locked() */
 	if (!sks_end_peer(end))
 		sks_end_detach(sk);
 }
@@ -192,7 +192,7 @@ struct sock *sks_end_trylock(struct pair_end *end)
 	}
 	spin_lock_bh(&sk->sk_lock.slock);
 	if (!rcu_access_pointer(end->sk)) {
-		ret = NULL;	/* detached before we had the lock */
+		ret = NULL;	/* the end was detached before we had the lock */
 	} else if (sock_owned_by_user_nocheck(sk)) {
 		ret = ERR_PTR(-EBUSY);
 	} else {

@@ -48,7 +48,7 @@ enum end_flag {
 	END_TX_CLOSED,	/* No more bytes go into this end's ring. Set while no task is in the
 			 * middle of an append. The last append becomes visible before the bit.
 			 */
-	END_SHADOW,	/* matched and counted only */
+	END_SHADOW,	/* shadow mode: matched and counted only */
 	END_LOWAT_QUEUED,	/* on the list of rcvlowat.c, which holds the end and its peer */
 	END_ACTIVE,	/* this end called connect() */
 	END_ENDED,	/* detached; changed under pairs_lock */
@@ -189,8 +189,8 @@ struct pair_end {
 	 */
 	u32 lowat_known;
 
-	/* The same for this end's own TCP, once the peer is detached. The peer writes it before it
-	 * clears its @sk. After that unpair.c's work does.
+	/* unpair.c: as lowat_known, but this socket's own rcv_nxt, once the peer is detached. The
+	 * peer writes it before it clears its @sk. After that unpair.c's work does.
 	 */
 	u32 left_known;
 
@@ -220,7 +220,7 @@ static inline struct pair_end *sks_end_get(const struct sock *sk)
 	return sks_slot_get(sk, SLOT_PAIR);
 }
 
-/* The same under rcu_read_lock() only. */
+/* Like sks_end_get(), but under rcu_read_lock() only. */
 static inline struct pair_end *sks_end_get_rcu(const struct sock *sk)
 {
 	enum slot_kind *slot = sks_slot_get_rcu(sk);
@@ -273,9 +273,9 @@ bool sks_end_is_done(const struct sock *sk, const struct pair_end *end,
 struct pair_end *sks_end_hold(struct pair_end *end);
 void sks_end_put(struct pair_end *end, struct pair_end *peer);
 
-/* The same for a task that only sleeps or spins until it has the lock again. These write nothing
- * that the peer's CPU uses, unless the end is detached meanwhile. Both are called with the socket
- * locked. After _unpin @end may be gone.
+/* Like sks_end_hold() and sks_end_put(), for a task that only sleeps or spins until it has the
+ * lock again. These two write nothing that the peer's CPU uses, unless the end is detached
+ * meanwhile. Both are called with the socket locked. After _unpin @end may be gone.
  */
 static inline void sks_end_pin(const struct sock *sk, struct pair_end *end)
 {

@@ -21,7 +21,7 @@ static inline bool end_is_live(const struct pair_end *end)
 	return sks_end_peer(end) && !test_bit(END_SHADOW, &end->flags);
 }
 
-/* The end of a locked socket if it is paired and moves data, else NULL. */
+/* The end of @sk, which is locked, if it is paired and moves data, else NULL. */
 static inline struct pair_end *live_end(const struct sock *sk)
 {
 	struct pair_end *end = sks_end_get(sk);
@@ -90,7 +90,7 @@ static inline bool at_urgent_mark(const struct sock *sk)
 	       READ_ONCE(tp->urg_seq) == READ_ONCE(tp->copied_seq);
 }
 
-/* Unread bytes in the ring towards @end that its reader can reach. */
+/* Unread bytes in the ring that @end reads, as far as the reader can reach them. */
 static inline u32 sks_look_ring_unread(const struct sock *sk,
 				       const struct pair_end *end)
 {
@@ -111,12 +111,13 @@ static inline u32 sks_look_available(const struct sock *sk, const struct pair_en
 	return rx_readable_total(&l);
 }
 
-/* The same as FIONREAD counts it: without a FIN, and up to the urgent mark. The socket is locked.
+/* Like sks_look_available(), but as FIONREAD counts: without a FIN, and up to the urgent mark. The
+ * socket is locked.
  */
 int sks_look_inq(struct sock *sk, const struct pair_end *end);
 
-/* The same as TCP_INQ counts it: every byte that has arrived, and a FIN as one. @end may be NULL.
- * The socket is locked.
+/* Like sks_look_available(), but as TCP_INQ counts: every byte that has arrived, and a FIN as one.
+ * @end may be NULL. The socket is locked.
  */
 int sks_look_inq_hint(const struct sock *sk, const struct pair_end *end);
 
@@ -125,7 +126,7 @@ int sks_look_inq_hint(const struct sock *sk, const struct pair_end *end);
  */
 u32 sks_look_received(const struct sock *sk, bool *told);
 
-/* The same for the socket of the end @peer. False if that socket is gone. */
+/* Like sks_look_received(), for the socket of @peer. False if that socket is gone. */
 bool sks_look_at_tcp(const struct pair_end *peer, u32 *seq, bool *told);
 
 /* The rcv_nxt of the socket of @peer. A sender notes it before it sends by TCP. */

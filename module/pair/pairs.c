@@ -13,8 +13,7 @@
 static struct rb_root pairs = RB_ROOT;
 static u64 pairs_order;
 static unsigned int pairs_live;
-static DEFINE_SPINLOCK(pairs_lock);	/* protects the tree, the two variables above and END_ENDED
-					 */
+static DEFINE_SPINLOCK(pairs_lock);	/* protects the tree, the two above and END_ENDED */
 
 #define PAIRS_WALK	64	/* pairs that a walk visits before it drops the lock */
 

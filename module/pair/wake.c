@@ -73,8 +73,7 @@ void sks_wake_reader(struct pair_end *peer)
 
 void sks_close_ring(struct sock *sk, struct pair_end *end)
 {
-	smp_mb__before_atomic();	/* the last append before the bit; pairs with close_ring()
-					 */
+	smp_mb__before_atomic();	/* the append before the bit; pairs with close_ring() */
 	set_bit(END_TX_CLOSED, &end->flags);
 	/* Wakes writers only: any wake-up would end a recv(2) of no bytes. */
 	if (end->sleepers)

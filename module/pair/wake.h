@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Waking the tasks that wait for a pair's bytes or for space in its rings.
+ * Wake-ups of the tasks that wait for a pair's bytes or for space in its rings.
  */
 #ifndef SOCKSPLICE_WAKE_H
 #define SOCKSPLICE_WAKE_H
@@ -14,8 +14,8 @@
  */
 void sks_wake(struct sock *psk, struct pair_end *peer);
 
-/* The same for the socket of @peer, or queues the mover if that socket is the source of a
- * splice. Any context.
+/* Like sks_wake(), for the socket of @peer. If that is the source of a splice, queues its mover
+ * instead. Any context.
  */
 void sks_wake_reader(struct pair_end *peer);
 

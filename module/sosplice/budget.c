@@ -41,9 +41,11 @@
 
 #define BUDGET_WINDOW	(HZ / 50 ? : 1)		/* jiffies */
 
-#define BUDGET_DEBT_MAX	50	/* windows whose share may be owed */
+#define BUDGET_DEBT_MAX	50	/* most debt, in windows' shares */
 
-#define BUDGET_ENTERED	16	/* movers of a user, on a CPU; on 6.12 a workqueue has 256 */
+#define BUDGET_ENTERED	16	/* most movers of a user at work on a CPU; on 6.12 a workqueue has
+				 * 256
+				 */
 
 struct budget_cpu {
 	struct budget_user *user;	/* constant */
@@ -69,8 +71,7 @@ struct budget_user {
 };
 
 static DEFINE_HASHTABLE(users, 6);
-static DEFINE_SPINLOCK(users_lock);	/* bottom halves off: a socket that dies in a softirq puts
-					 */
+static DEFINE_SPINLOCK(users_lock);	/* bottom halves off: a softirq may free a socket */
 
 static struct budget_user *find(kuid_t uid)
 {
@@ -193,7 +194,7 @@ static void tick_later(struct budget_cpu *bc)
 
 	lockdep_assert_held(&u->lock);
 	if (!sks_mover_later(&bc->tick, BUDGET_WINDOW - jiffies % BUDGET_WINDOW))
-		return;		/* it was pending */
+		return;		/* it was pending, and holds the user */
 	/* tick() takes the user's lock before it puts this reference */
 	spin_lock_bh(&users_lock);
 	u->ref++;
@@ -288,7 +289,7 @@ void sks_budget_forget(struct splice *s)
 	list_del_init(&s->line);
 	spin_unlock(&s->user->lock);
 	if (waited)
-		sks_splice_put(s);	/* the line's */
+		sks_splice_put(s);	/* the line's reference */
 }
 
 bool sks_budget_waits(const struct splice *s)
@@ -301,8 +302,7 @@ void sks_budget_exit(void)
 {
 	bool none;
 
-	/* No splice holds a user, and all lines are empty. So a tick that is pending is the last.
-	 */
+	/* No splice holds a user, and all lines are empty: a pending tick is the last. */
 	for (;;) {
 		spin_lock_bh(&users_lock);
 		none = hash_empty(users);

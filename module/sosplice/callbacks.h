@@ -19,7 +19,7 @@ struct sock;
  */
 void sks_callbacks_learn(const struct sock *sk);
 
-/* Final under sk_callback_lock. */
+/* True if the callbacks are an ordinary socket's, or ours. Final under sk_callback_lock. */
 bool sks_callbacks_are_plain(const struct sock *sk);
 bool sks_callbacks_are_ours(const struct sock *sk);
 
@@ -29,7 +29,7 @@ bool sks_callbacks_are_ours(const struct sock *sk);
 void sks_callbacks_set(struct sock *sk);
 void sks_callbacks_clear(struct sock *sk);
 
-/* What an ordinary socket does when data arrive. */
+/* Does what an ordinary socket does when data arrive. */
 void sks_callbacks_plain_ready(struct sock *sk);
 
 #endif /* SOCKSPLICE_CALLBACKS_H */

@@ -31,7 +31,7 @@
  * out that the socket does not listen.
  */
 static const struct proto_ops *base_ops[FAMILIES], *source_ops[FAMILIES], *sink_ops[FAMILIES];
-static struct proto prots[2][ROLES][FAMILIES];	/* first: paired */
+static struct proto prots[2][ROLES][FAMILIES];	/* first index: paired */
 
 /* PAIR's functions. They also serve a socket that is not paired, or no longer. */
 static const struct proto *paired_prot;

@@ -9,7 +9,7 @@
  */
 void sks_splice_end(struct splice *s, int err);
 
-/* The same if the source is gone: SPLICE_SOURCE_GONE. The mover only. */
+/* Like sks_splice_end(), if the source is gone (SPLICE_SOURCE_GONE). Only the mover calls it. */
 void sks_splice_end_orphan(struct splice *s);
 
 /* Ends the splices of a socket that is about to be closed or disconnected. The socket is locked. */

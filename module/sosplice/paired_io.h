@@ -54,12 +54,13 @@ void sks_paired_io_tcp_done(struct sock *sk, u32 n);
 /* Unread bytes in the ring that the reader can reach. */
 u32 sks_paired_io_unread(const struct sock *sk);
 
-/* For a sink, which is locked. True if another task's message is half-way in its ring: try later.
+/* For a sink, which is locked. True if another task's message is half-way in its ring: the mover
+ * has to try later.
  */
 bool sks_paired_io_must_wait(struct sock *sk);
 
-/* Like tcp_sendmsg_locked() with MSG_DONTWAIT, by the sink's ring if it has one. @memcg is charged
- * for the ring's pages.
+/* Like tcp_sendmsg_locked() with MSG_DONTWAIT, by the sink's ring if it has one. @memcg pays for
+ * the ring's pages.
  */
 int sks_paired_io_send(struct sock *sk, struct msghdr *msg, size_t len,
 		       struct mem_cgroup *memcg);

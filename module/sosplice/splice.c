@@ -129,8 +129,7 @@ bool sks_mover_queue_rcu(struct splice *s)
 bool sks_mover_queue_arrived(struct splice *s)
 {
 	const unsigned int cpu = READ_ONCE(s->dst->sk_incoming_cpu);
-	const bool acked = !sks_end_get_rcu(s->dst);	/* no CPU receives ACKs for a ring's bytes
-							 */
+	const bool acked = !sks_end_get_rcu(s->dst);	/* a ring's bytes get no ACKs */
 
 	return queue_on(acked && may_work_on(cpu) ? cpu : WORK_CPU_UNBOUND, s);
 }

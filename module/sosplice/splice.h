@@ -53,8 +53,7 @@ enum splice_flag {
 				 * lock. The task that ends the splice reads it without. Once it is
 				 * clear again, that is final.
 				 */
-	SPLICE_SOURCE_GONE,	/* its source was destroyed; the bit has endpoint->out's reference
-				 */
+	SPLICE_SOURCE_GONE,	/* its source was destroyed; has endpoint->out's reference */
 	SPLICE_DROP,		/* the administrator wants it ended */
 	SPLICE_TRACED,	/* loop.c has checked it; both sockets' locks */
 	SPLICE_SETTLED,	/* setsockopt() may return */
@@ -64,7 +63,7 @@ enum splice_flag {
 /* Identifies an end of a connection by both initial sequence numbers; see loop.c. */
 struct loop_ident {
 	u32 irs;
-	u32 iss;		/* or one more */
+	u32 iss;		/* the number, or one more: see sks_loop_ident() */
 };
 
 struct splice {
@@ -83,7 +82,7 @@ struct splice {
 	/* The source's lock protects the fields up to @awaits_reader. */
 	u64 moved;			/* bytes; also read without */
 	unsigned long last;		/* jiffies at the last move */
-	struct page_frag frag;		/* one page for what has to be copied */
+	struct page_frag frag;		/* one page for bytes that have to be copied */
 	u64 queued;			/* bytes queued when it began; constant while RUNNING */
 	bool awaits_reader;		/* another reader comes first; also read without */
 
@@ -120,7 +119,7 @@ struct splice_endpoint {
 					 * callbacks read it under RCU
 					 */
 	bool hooked;			/* the socket's functions are ours */
-	bool lowat_hidden;		/* a source's SO_RCVLOWAT is kept here instead */
+	bool lowat_hidden;		/* a source's SO_RCVLOWAT is kept in @rcvlowat instead */
 	int rcvlowat;
 	int err;			/* the error that the last splice left in sk_err, or 0 */
 	unsigned int err_moves;		/* odd: the mover has the error out; also read without */
@@ -144,7 +143,7 @@ static inline struct splice_endpoint *sks_endpoint_get(const struct sock *sk)
 	return paired ? paired->guest : sks_slot_get(sk, SLOT_SPLICE);
 }
 
-/* The same under rcu_read_lock() only. */
+/* Like sks_endpoint_get(), but under rcu_read_lock() only. */
 static inline struct splice_endpoint *sks_endpoint_get_rcu(const struct sock *sk)
 {
 	enum slot_kind *slot = sks_slot_get_rcu(sk);
@@ -188,10 +187,12 @@ void sks_splice_settle(struct splice *s);
 /* Queues the mover of @s. The caller knows that @s has a reference. Any context. */
 void sks_mover_queue(struct splice *s);
 
-/* The same under RCU only. False if the last reference is gone. */
+/* Like sks_mover_queue(), but under RCU only. False if the last reference is gone. */
 bool sks_mover_queue_rcu(struct splice *s);
 
-/* The same for data that have arrived by TCP, on the CPU that serves the sink. */
+/* Like sks_mover_queue_rcu(), for data that have arrived by TCP. Queues on the CPU that serves the
+ * sink.
+ */
 bool sks_mover_queue_arrived(struct splice *s);
 
 /* Queue the mover of @s in @delay jiffies, or stop that. */

@@ -147,7 +147,7 @@ enum {
 	SOCKSPLICE_A_SPLICE_SINK,	/* the same */
 	SOCKSPLICE_A_SPLICE_UID,	/* u32: uid of its user, in the initial user namespace */
 	SOCKSPLICE_A_SPLICE_MOVED,	/* u64: bytes so far */
-	SOCKSPLICE_A_SPLICE_MAX,	/* u64: its limit, 0 if none */
+	SOCKSPLICE_A_SPLICE_MAX,	/* u64: its limit in bytes, 0 if none */
 	SOCKSPLICE_A_SPLICE_IDLE_MS,	/* u64: its idle time, 0 if none */
 	SOCKSPLICE_A_SPLICE_AGE_MS,	/* u64: since setsockopt() */
 	SOCKSPLICE_A_END_GROUP,		/* u32: as it was enrolled, 0 if none */

@@ -48,8 +48,7 @@ static void give_back(struct pair_end *end)
 {
 	const u32 may_stay = spare(end);
 
-	/* Pages with unread bytes stay, however old. If a task owns the socket, all stay for now.
-	 */
+	/* Pages with unread bytes stay, however old. All stay if a task owns the socket. */
 	if (may_stay != U32_MAX && sks_pages_release(end, may_stay) && !may_stay)
 		sks_stat_inc(SOCKSPLICE_STAT_rings_given_back);
 }

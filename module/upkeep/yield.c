@@ -22,8 +22,8 @@
 
 #define TAP_INTERVAL	HZ
 
-/* At most this many filters of packet sockets are run for a namespace. That also happens during a
- * handshake, so it must be short.
+/* Most packet sockets of a namespace whose filters one search runs. The search also runs during a
+ * handshake, so it is short. A namespace with more packet sockets counts as captured.
  */
 #define TAP_SOCKETS	64
 
