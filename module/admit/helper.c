@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * nf_conntrack is a module that may come and go, and this one neither loads nor keeps it.
- * Its function is looked up when it has been loaded. Each call of that holds nf_conntrack,
- * which cannot begin to leave meanwhile; a notifier forgets the function before its text goes.
+ * nf_conntrack is a module that may come and go. Our module neither loads it nor keeps it loaded.
+ * When nf_conntrack has been loaded, we look up its function. Each call of the function holds
+ * nf_conntrack, so it cannot begin to unload meanwhile. A notifier forgets the function before its
+ * text goes.
  */
 #include <linux/kobject.h>
 #include <linux/module.h>
@@ -27,14 +28,14 @@
 
 typedef typeof(nf_conntrack_find_get) *find_fn;
 
-/* Both are written under tracker_lock, and tracker first; NULL: it is not loaded. Read under
- * RCU. tracker is NULL, too, where the kernel has it built in.
+/* Written under tracker_lock, tracker first. Read under RCU. find_get is NULL if nf_conntrack is
+ * not loaded. tracker is also NULL if the kernel has nf_conntrack built in.
  */
 static find_fn find_get;
 static struct module *tracker;
 static DEFINE_MUTEX(tracker_lock);
 
-/* It may be here. */
+/* Called when nf_conntrack may be loaded. */
 static void tracker_came(void)
 {
 	struct kobject *kobj;
@@ -44,7 +45,9 @@ static void tracker_came(void)
 	found = symbol_get(nf_conntrack_find_get);
 	if (!found)
 		return;
-	/* The symbol holds it, so the one of this name is the one that was found. */
+	/* The symbol holds nf_conntrack, so the module of this name is the one that has the
+	 * function.
+	 */
 	kobj = kset_find_obj(THIS_MODULE->mkobj.kobj.kset, TRACKER);
 	WRITE_ONCE(tracker, kobj ? container_of(kobj, struct module_kobject, kobj)->mod : NULL);
 	kobject_put(kobj);
@@ -77,8 +80,8 @@ static int module_event(struct notifier_block *nb, unsigned long event, void *da
 
 static struct notifier_block notifier = { .notifier_call = module_event };
 
-/* The entry's extensions are final since it was confirmed. Nothing is read of the helper
- * itself, whose module may be about to go.
+/* True if the entry has a helper. Its extensions are final since the entry was confirmed. Reads
+ * nothing of the helper itself, whose module may be about to go.
  */
 static bool has_helper(const struct nf_conn *ct)
 {
@@ -91,7 +94,7 @@ static bool has_helper(const struct nf_conn *ct)
 	return rcu_access_pointer(help->helper);
 }
 
-/* The tuple of what the end sends, which is that of one of its connection's directions. */
+/* The tuple of the packets that the end sends. It belongs to one direction of the connection. */
 static void tuple_of(const struct ident *id, struct nf_conntrack_tuple *tuple)
 {
 	memset(tuple, 0, sizeof(*tuple));
@@ -109,7 +112,7 @@ static void tuple_of(const struct ident *id, struct nf_conntrack_tuple *tuple)
 	tuple->dst.protonum = IPPROTO_TCP;
 }
 
-/* Connection tracking of a namespace has hooks there. */
+/* True if the namespace may track connections: then it has hooks in LOCAL_OUT. */
 static bool may_track(const struct net *net, const struct nf_conntrack_tuple *tuple)
 {
 	return tuple->src.l3num == AF_INET ?
@@ -154,7 +157,7 @@ bool sks_helper_sees(struct net *net, const struct ident *id)
 	return helped;
 }
 
-/* For one that is loaded already no event comes. */
+/* No event comes for an nf_conntrack that is loaded already, so look for it. */
 void sks_helper_init(void)
 {
 	register_module_notifier(&notifier);

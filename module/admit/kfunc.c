@@ -3,10 +3,10 @@
  * How connections are enrolled: BPF programs call a kfunc. Without BPF, the module parameter
  * enroll_all enrolls every connection.
  *
- * An end is enrolled when its connection becomes ESTABLISHED. At that point both initial
- * sequence numbers and both flow hashes are known, the end has sent no byte yet, and the
- * caller owns the socket. On the active side the connecting task owns it, in process context.
- * On the passive side a softirq does.
+ * An end is enrolled when its connection becomes ESTABLISHED. At that point both initial sequence
+ * numbers and both flow hashes are known, and the end has sent no byte yet. The caller owns the
+ * socket. On the active side the connecting task owns it, in process context. On the passive side
+ * a softirq does.
  */
 #include <linux/bpf.h>
 #include <linux/btf.h>
@@ -25,7 +25,7 @@ static bool has_btf, has_sockops;
 
 __bpf_kfunc_start_defs();
 
-/* Called by BPF programs only, and declared for sparse. */
+/* Only BPF programs call these. The declarations are for sparse. */
 int bpf_sock_splice_pair_sk(struct sock *sk, struct socksplice_pair_opts *opts, u32 opts__sz);
 int bpf_sock_splice_pair(struct bpf_sock_ops_kern *skops, struct socksplice_pair_opts *opts,
 			 u32 opts__sz);
@@ -45,7 +45,7 @@ int bpf_sock_splice_pair(struct bpf_sock_ops_kern *skops, struct socksplice_pair
 __bpf_kfunc int bpf_sock_splice_pair_sk(struct sock *sk,
 					struct socksplice_pair_opts *opts, u32 opts__sz)
 {
-	/* The event comes before the state is written. */
+	/* The event comes before TCP writes the new state. */
 	if (opts__sz != sizeof(*opts) ||
 	    (sk->sk_state != TCP_SYN_SENT && sk->sk_state != TCP_SYN_RECV))
 		return -EINVAL;
@@ -86,8 +86,8 @@ BTF_KFUNCS_START(sockops_kfuncs)
 BTF_ID_FLAGS(func, bpf_sock_splice_pair, COMPAT_KF_TRUSTED_ARGS)
 BTF_KFUNCS_END(sockops_kfuncs)
 
-/* At any other hook the program's socket may be unlocked, or past its handshake. The verifier
- * asks the filter about every kfunc of the program type, also about those of others.
+/* Refuses all other hooks: their socket may be unlocked, or past its handshake. The verifier asks
+ * the filter about every kfunc of the program type, even those of other modules.
  */
 static int tracing_filter(const struct bpf_prog *prog, u32 kfunc_id)
 {
@@ -120,11 +120,11 @@ static const struct btf_kfunc_id_set sockops_set = {
 	.filter	= sockops_filter,
 };
 
-/* enroll_all: the tracepoint, without BPF. */
+/* enroll_all: our own probe on the tracepoint, without BPF. */
 
 static struct tracepoint *state_tp;
 static bool enroll_all;			/* written under enroll_lock */
-static bool ready;			/* enroll_lock; between init and exit */
+static bool ready;			/* enroll_lock; true between init and exit */
 static bool registered;			/* enroll_lock */
 static DEFINE_MUTEX(enroll_lock);
 
@@ -138,8 +138,8 @@ static void state_probe(void *data, const struct sock *sk, const int oldstate,
 	sks_enroll((struct sock *)sk, oldstate == TCP_SYN_SENT, NULL);
 }
 
-/* The probe stays registered until the module is unloaded, because registering it patches
- * kernel code.
+/* The probe stays registered until the module is unloaded, because registering it patches kernel
+ * code.
  */
 static int state_probe_register(void)
 {
@@ -214,8 +214,8 @@ int sks_kfunc_init(void)
 {
 	int err;
 
-	/* First the one that older kernels refuse: a refusal there drops all
-	 * sets that the module has registered before.
+	/* Register first the set that older kernels refuse. A refusal drops all sets that the
+	 * module has registered before.
 	 */
 	has_sockops = !register_btf_kfunc_id_set(BPF_PROG_TYPE_SOCK_OPS, &sockops_set);
 	err = register_btf_kfunc_id_set(BPF_PROG_TYPE_TRACING, &tracing_set);

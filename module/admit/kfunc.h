@@ -6,7 +6,7 @@
 
 int sks_kfunc_init(void);
 
-/* Unhooks enroll_all; the kfuncs go with the module. */
+/* Unregisters the tracepoint of enroll_all. The kfuncs go with the module. */
 void sks_kfunc_exit(void);
 
 bool sks_kfunc_has_btf(void);		/* BPF can find the kfuncs */

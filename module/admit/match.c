@@ -15,12 +15,12 @@
 #include "pair/verdict.h"
 
 #define IDENT_BITS	12
-/* Most ends that park in one bucket, because an attacker may choose both numbers. */
+/* Most ends that park in one bucket. An attacker may choose both sequence numbers. */
 #define BUCKET_LIMIT		64
 #define PARK_TIME	(2 * HZ)	/* long enough for one retransmission of the SYN-ACK */
 
 struct bucket {
-	spinlock_t lock;	/* the list, and END_PARKED of those on it */
+	spinlock_t lock;	/* the list, and END_PARKED of the ends on it */
 	struct hlist_head head;
 };
 
@@ -28,8 +28,8 @@ static struct bucket *table;
 static u32 seed;
 static atomic_t parked = ATOMIC_INIT(0);
 
-/* Ends that left the table without a peer and whose end is still on its socket, by the node
- * they had in the table. Each entry holds a reference on its end. expire_work() only.
+/* Ends that left the table without a peer and are still attached to their socket, by the node that
+ * they had in the table. The list holds a reference on each. expire_work() only.
  */
 static HLIST_HEAD(left);
 
@@ -47,8 +47,8 @@ static struct bucket *bucket_of(const struct ident *id)
 
 static bool hashes_mirror(const struct ident *a, const struct ident *b)
 {
-	/* Zero means none. Under SYN cookies newer kernels stamp the sequence
-	 * number itself, which does stand on the wire.
+	/* Zero means that there is no hash. Under SYN cookies newer kernels stamp the sequence
+	 * number itself, which is on the wire.
 	 */
 	if (!a->txhash || !b->txhash || a->txhash == a->iss || b->txhash == b->iss)
 		return false;
@@ -71,8 +71,8 @@ static bool tuples_mirror(const struct ident *a, const struct ident *b)
 static void unpark_locked(struct pair_end *end)
 {
 	hlist_del_init(&end->ident.node);
-	/* A end that is not parked is linked already or never will be: pairs
-	 * with sks_proto_settle().
+	/* An end that is not parked has its final peer, or never gets one. Pairs with
+	 * sks_end_detach_if_unmatched().
 	 */
 	smp_mb__before_atomic();
 	clear_bit(END_PARKED, &end->flags);
@@ -101,7 +101,9 @@ bool sks_match(struct pair_end *end)
 			set_bit(END_TRANSLATED, &end->flags);
 			set_bit(END_TRANSLATED, &other->flags);
 		}
-		/* It is on the list, so it is attached and its own reference keeps it alive. */
+		/* @other is on the list. So it is attached, and its attachment's reference keeps
+		 * it alive.
+		 */
 		sks_end_link(end, other);
 		unpark_locked(other);
 		linked = true;
@@ -115,7 +117,7 @@ bool sks_match(struct pair_end *end)
 			schedule_delayed_work(&expire, HZ);
 	}
 	spin_unlock_bh(&b->lock);
-	/* It is neither linked nor parked, so the caller detaches it. */
+	/* @end is neither linked nor parked, so the caller detaches it. */
 	if (!linked && n >= BUCKET_LIMIT)
 		sks_verdict_end(SOCKSPLICE_STAT_declined_crowd, "crowd", end);
 	return linked;
@@ -137,8 +139,8 @@ static bool has_expired(const struct ident *id)
 	       time_before_eq(id->expires, READ_ONCE(flushed_at) + PARK_TIME);
 }
 
-/* Detaches the ends whose socket no task owns right now. A call of the application on the
- * socket would do so too (sks_proto_settle), but an idle application makes none.
+/* Detaches the ends whose socket no task owns right now. A call of the application on the socket
+ * would do so too (sks_end_detach_if_unmatched()), but an idle application makes none.
  */
 static void settle_left(void)
 {
@@ -177,7 +179,7 @@ static void expire_work(struct work_struct *work)
 			if (!has_expired(&end->ident))
 				continue;
 			unpark_locked(end);
-			sks_end_hold(end);	/* no peer to hold */
+			sks_end_hold(end);	/* there is no peer to hold */
 			hlist_add_head(&end->ident.node, &left);
 			sks_verdict_end(SOCKSPLICE_STAT_park_expired,
 					time_after_eq(jiffies, end->ident.expires) ?
@@ -214,7 +216,7 @@ int sks_match_init(void)
 	return 0;
 }
 
-/* No socket is attached, so no end parks any more. */
+/* The caller knows that no socket is attached, so no end parks any more. */
 void sks_match_exit(void)
 {
 	cancel_delayed_work_sync(&expire);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The differences between kernels, and the only place that knows of them.
- * config.h is made at build time by the probes in compat/probes: each
- * HAVE_ macro says that its probe compiled against this kernel's headers.
+ * The differences between kernels. No other file knows of them. The probes in compat/probes make
+ * config.h at build time. Each HAVE_ macro says that its probe compiled against this kernel's
+ * headers.
  */
 #ifndef SOCKSPLICE_COMPAT_H
 #define SOCKSPLICE_COMPAT_H
@@ -12,20 +12,20 @@
 #include <linux/list_lru.h>
 #include <linux/version.h>
 
-/* Not what the probes are for: without this the compiler would have to say it. */
+/* Without this check an older kernel would give only compiler errors. No probe is needed for it. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
 #error "socksplice wants Linux 6.12 or later"
 #endif
 
-/* Policies run where preemption is off, and what they call takes locks that sleep there. */
+/* Policies run with preemption off, and call functions that take locks that sleep on PREEMPT_RT. */
 #ifdef CONFIG_PREEMPT_RT
 #error "socksplice does not work on a kernel with PREEMPT_RT: boot one without"
 #endif
 
-/* getsockopt(TCP_ULP) reads icsk_ulp_ops twice, without the lock, with a page fault between.
- * If the socket is given back meanwhile, it copies the name from an address near NULL. On x86
- * copy_to_user() fails then. Elsewhere the kernel may oops, at any user's will: ARCHITECTURE.md,
- * "Lifetime". User Mode Linux is for tests, of which none does this.
+/* getsockopt(TCP_ULP) reads icsk_ulp_ops twice, without the lock, with a page fault between. If we
+ * give the socket back meanwhile, it copies the name from an address near NULL. On x86
+ * copy_to_user() fails then. On other architectures the kernel may oops, whenever a user wants:
+ * ARCHITECTURE.md, "Lifetime". User Mode Linux is for tests, and no test does this.
  */
 #if !defined(CONFIG_X86) && !defined(CONFIG_UML)
 #error "socksplice wants an x86 kernel: copy_to_user() of others may oops at a bad source"
@@ -52,16 +52,16 @@
 #define COMPAT_NET_ADMIN_PARAM
 #endif
 
-/* Arguments of kfuncs are trusted by default where the flag is gone. */
+/* Kernels without this flag trust the arguments of kfuncs by default. */
 #ifdef KF_TRUSTED_ARGS
 #define COMPAT_KF_TRUSTED_ARGS	KF_TRUSTED_ARGS
 #else
 #define COMPAT_KF_TRUSTED_ARGS	0
 #endif
 
-/* accept() on an MPTCP listener tells the children that speak plain TCP by their
- * sk_prot, and warns about ours, before a fix that shows in no header: 6.18, and
- * 6.12.60 of the long-term kernels.
+/* accept() on an MPTCP listener knows the children that speak plain TCP by their sk_prot, and
+ * warns about ours. A fix came in 6.18, and in 6.12.60 of the long-term kernels. It shows in no
+ * header, so the version has to tell.
  */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 18, 0) || \
 	(LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 60) && \
@@ -78,14 +78,14 @@
 #define COMPAT_UNBOUND_WQ	system_unbound_wq
 #endif
 
-/* Bound workqueues say so since 6.17. */
+/* Since 6.17 a workqueue that is bound to CPUs needs a flag for that. */
 #ifdef HAVE_WQ_PERCPU
 #define COMPAT_WQ_PERCPU	WQ_PERCPU
 #else
 #define COMPAT_WQ_PERCPU	0
 #endif
 
-/* One call in the place of hrtimer_init() and an assignment since 6.13. */
+/* Since 6.13 one call replaces hrtimer_init() and the assignment of the function. */
 #ifdef HAVE_HRTIMER_SETUP
 #define compat_hrtimer_setup	hrtimer_setup
 #else
@@ -103,7 +103,7 @@
 #define COMPAT_LRU_WALK_PARAMS	struct list_lru_one *list
 #endif
 
-/* An argument of __list_lru_init() until 6.13. */
+/* Until 6.13 the lock class is an argument of __list_lru_init(). */
 #ifdef HAVE_LIST_LRU_INIT_MEMCG_KEY
 #define compat_list_lru_init_memcg_key	list_lru_init_memcg_key
 #else

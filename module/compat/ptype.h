@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Differences between kernels that concern who sees packets. */
+/* Differences between kernels that concern the lists of packet types. */
 #ifndef SOCKSPLICE_COMPAT_PTYPE_H
 #define SOCKSPLICE_COMPAT_PTYPE_H
 
@@ -8,8 +8,8 @@
 
 #include "config.h"
 
-/* Who sees every packet of any device. RCU. Since 6.14 a list for each namespace, before
- * one for all of them.
+/* The packet types that receive every packet of any device. Under RCU. Since 6.14 each namespace
+ * has such a list. Before that there was one for all namespaces.
  */
 static inline const struct list_head *compat_ptype_all(const struct net *net)
 {

@@ -10,17 +10,17 @@
 
 #include "config.h"
 
-/* Whether the kernel serves splice(2) on sockmap sockets itself. */
+/* True if the kernel serves splice(2) on sockmap sockets itself. */
 #ifdef HAVE_PROTO_SPLICE_READ
 #define COMPAT_NATIVE_PSOCK_SPLICE	true
 #else
 #define COMPAT_NATIVE_PSOCK_SPLICE	false
 #endif
 
-/* Whether @page is one of the page allocator's, whose reference count keeps
- * its contents. Large kmalloc() pages are not slab: their count is frozen at 0
- * where they have a type of their own, and on older kernels it is 1, and holds
- * them, but whoever owns the object may still write to it.
+/* True if @page came from the page allocator, so that a reference on it keeps its contents. Pages
+ * of large kmalloc() calls are not slab pages. Where they have a type of their own, their
+ * reference count is frozen at 0. On older kernels it is 1, and a reference keeps the page, but
+ * the owner of the object may still write to it.
  */
 static inline bool compat_page_shareable(struct page *page)
 {
@@ -31,7 +31,7 @@ static inline bool compat_page_shareable(struct page *page)
 	return sendpage_ok(page);
 }
 
-/* How far a parser has come in TCP's bytes, if that is beyond @seq; else @seq. */
+/* The sequence number that a parser has reached in TCP's bytes, if it is beyond @seq; else @seq. */
 static inline u32 compat_psock_parsed(const struct sk_psock *psock, u32 seq, u32 end)
 {
 #ifdef HAVE_PSOCK_COPIED_SEQ
@@ -41,7 +41,7 @@ static inline u32 compat_psock_parsed(const struct sk_psock *psock, u32 seq, u32
 	return seq;
 }
 
-/* The ingress queue's length in bytes, counted under ingress_lock. */
+/* Takes @n off the kernel's count of bytes in the ingress queue, which ingress_lock protects. */
 static inline void compat_psock_msg_len_sub(struct sk_psock *psock, u32 n)
 {
 #ifdef HAVE_PSOCK_MSG_TOT_LEN

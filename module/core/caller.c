@@ -1,30 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A task inside a function of the socket layer keeps the socket's file from being freed, in
- * one of three ways:
- *   - by a reference on the file that it took for its call (fget), or that an io_uring
- *     request or a consumer in the kernel took for longer;
+ * Whether the current system call is the only one on a socket.
+ *
+ * A task inside a function of the socket layer keeps the socket's file from being freed, in one of
+ * three ways:
+ *   - by a reference on the file, which the task took for its call (fget). Or an io_uring request
+ *     or a consumer in the kernel took it, for longer;
  *   - by a descriptor alone, if only one task uses its files_struct: such a call borrows the
  *     descriptor's reference (fdget);
  *   - by the reference of an io_uring's table of registered files.
- * So if the file has no reference but those that the current call accounts for, no other task
- * is inside:
- *   - The current task alone uses its files_struct, the file is in there, and its count is
- *     one. Every other holder would need a reference. Another borrower would need another
- *     descriptor, or this files_struct.
- *   - Other tasks share the files_struct, the file is in there, its count is two, and the
- *     current call took one. Nobody borrows from a shared files_struct. A call that borrowed
- *     before it was shared has returned: only its own task could share it.
- * A reference that comes and goes meanwhile (poll, send, fork, dup, SCM_RIGHTS, pidfd_getfd)
- * makes the answer no, never a wrong yes.
  *
- * Order: the caller has swapped sk_prot, or has seen the swap under the socket's lock. Then a
- * full barrier, then the count. An old caller takes its reference, which is a full barrier
- * (file_ref_get(), or atomic_long_inc_not_zero() before 6.13), then loads sk_prot. So either
- * the count here includes that reference, or that task loads our functions.
+ * So if the current call accounts for every reference on the file, no other task is inside. There
+ * are two such cases:
+ *   - The current task alone uses its files_struct, the file is in there, and its count is one.
+ *     Every other holder would need a reference. Another borrower would need another descriptor,
+ *     or this files_struct.
+ *   - Other tasks share the files_struct, the file is in there, its count is two, and the current
+ *     call took one. No call borrows from a shared files_struct. A call that borrowed before it
+ *     was shared has returned, because only its own task could share it.
  *
- * The descriptor is looked up after the count was read: another thread that closes it clears
- * the table's entry first and drops the reference second.
+ * A reference that comes and goes meanwhile (poll, send, fork, dup, SCM_RIGHTS, pidfd_getfd) makes
+ * the answer no, never a wrong yes.
+ *
+ * Order: the caller has swapped sk_prot, or has seen the swap under the socket's lock. Then comes
+ * a full barrier, then the read of the count. An old caller takes its reference, then loads
+ * sk_prot. Taking a reference is a full barrier (file_ref_get(), or atomic_long_inc_not_zero()
+ * before 6.13). So either the count here includes that reference, or that task loads our
+ * functions.
+ *
+ * The descriptor is looked up after the count was read. Another thread that closes it clears the
+ * table's entry first and drops the reference second.
  */
 #include <linux/atomic.h>
 #include <linux/compat.h>
@@ -47,8 +52,8 @@ static bool is_shared(const struct files_struct *files)
 	return atomic_read(&files->count) > 1;
 }
 
-/* Whether all references on the file of @sk are the one of the descriptor that is the current
- * call's first argument, and, if @taken, one that the call took.
+/* True if the file of @sk has no references but these: that of the descriptor, which is the
+ * current call's first argument, and, if @taken, one that the call took.
  */
 static bool has_no_other_reference(const struct sock *sk, bool taken)
 {
@@ -70,8 +75,8 @@ static bool has_no_other_reference(const struct sock *sk, bool taken)
 	return same;
 }
 
-/* Requests of an io_uring run in their task's context on its way back from any system call,
- * whose number and arguments still show.
+/* Requests of an io_uring run in their task's context, on its way back from any system call. The
+ * number and the arguments of that call are still in the registers then.
  */
 static bool may_run_requests(void)
 {
@@ -82,7 +87,7 @@ static bool may_run_requests(void)
 #endif
 }
 
-/* A call of its own, which does not run for others. */
+/* True if the current task runs a system call of its own, not work for another task. */
 static bool is_users_call(void)
 {
 	return in_task() && !(current->flags & (PF_KTHREAD | PF_IO_WORKER)) && current->files;
@@ -100,7 +105,7 @@ bool sks_caller_is_alone(const struct sock *sk)
 		return has_no_other_reference(sk, false);
 	if (may_run_requests() || in_compat_syscall())
 		return false;
-	/* These take a reference on the file of their first argument, and no other. */
+	/* These calls take a reference on the file of their first argument, and no other. */
 	switch (syscall_get_nr(current, current_pt_regs())) {
 	case __NR_read:
 	case __NR_readv:
@@ -118,8 +123,8 @@ bool sks_caller_is_alone(const struct sock *sk)
 
 bool sks_caller_connects_alone(const struct sock *sk)
 {
-	/* In another call on this socket the current task may be inside TCP's recvmsg itself:
-	 * the handshake may end in any release_sock().
+	/* In any other call on this socket the current task may be inside TCP's recvmsg itself,
+	 * because the handshake may end in any release_sock().
 	 */
 	if (!is_users_call() || may_run_requests() || in_compat_syscall() ||
 	    syscall_get_nr(current, current_pt_regs()) != __NR_connect)

@@ -9,14 +9,14 @@
 
 struct sock;
 
-/* True if the current system call, which reads from @sk or sets an option, is the only call
- * on @sk that began before now: nobody is inside TCP's own functions. False if it is not, or
- * if that cannot be told. The socket is locked, and its sk_prot is ours.
+/* True if no other call on @sk that began before now is still running, so no task is inside TCP's
+ * own functions. The current system call reads from @sk or sets an option. False if there is such
+ * a call, or if that cannot be told. The socket is locked, and its sk_prot is ours.
  */
 bool sks_caller_is_alone(const struct sock *sk);
 
-/* The same of a connect(2), in whose release_sock() the handshake ends. To be called when
- * sk_prot has become ours, in any context.
+/* Like sks_caller_is_alone(), for a connect(2) in whose release_sock() the handshake ends. Called
+ * when sk_prot has become ours, in any context.
  */
 bool sks_caller_connects_alone(const struct sock *sk);
 

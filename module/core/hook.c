@@ -2,20 +2,19 @@
 /*
  * How it works
  *
- * An ftrace callback at the entry of tcp_splice_read() changes the instruction
- * pointer to a function of ours for calls that one of our parts serves
- * (hook_target). Our own calls to the kernel's function arrive there too; they
- * are known by their return address, which lies in this module. The same for
- * tcp_set_rcvlowat() and paired sockets.
+ * An ftrace callback runs at the entry of tcp_splice_read(). If a client of ours serves the socket
+ * (hook_target), the callback sets the instruction pointer to a function of ours. Our own calls of
+ * the kernel's function arrive there too. The callback knows them by their return address, which
+ * lies in this module. tcp_set_rcvlowat() is hooked in the same way, for paired sockets.
  *
  * Unloading
- *   - A task that was redirected for a paired socket's sake is as one that the socket's own
- *     functions run: inflight.h. A socket in a sockmap holds nothing of ours. So the
- *     callback takes a module reference for the call, or leaves it to the kernel.
- *   - Nobody is inside when the exit function runs. unregister_ftrace_function() sees to it
- *     that no task is redirected any more. A task that is about to return from a function of
- *     ours is over after synchronize_rcu_tasks(), a softirq (a BPF program that sets
- *     SO_RCVLOWAT) after synchronize_rcu(): sks_inflight_drain().
+ *   - A task that was redirected for a paired socket counts like one in the socket's own
+ *     functions: see inflight.h. A socket in a sockmap holds nothing of ours. So for its calls the
+ *     callback takes a module reference, or leaves the call to the kernel if there is none.
+ *   - No task is inside when the exit function runs. After unregister_ftrace_function() no task is
+ *     redirected any more. A task that is about to return from a function of ours has returned
+ *     after synchronize_rcu_tasks(). A softirq (a BPF program that sets SO_RCVLOWAT) has returned
+ *     after synchronize_rcu(). sks_inflight_drain() calls both.
  */
 #include <linux/compat.h>
 #include <linux/file.h>
@@ -49,7 +48,7 @@ void sks_hook_register(const struct hook_client *client)
 	WARN_ON_ONCE(1);
 }
 
-/* Set by init and exit, which nothing runs beside. */
+/* Set by init and exit. No other code of the module runs at the same time. */
 static int splice_status = -EOPNOTSUPP, lowat_status = -EOPNOTSUPP;
 
 int sks_hook_status(void)
@@ -78,7 +77,7 @@ static splice_read_fn *kernels_splice_read;
 static set_rcvlowat_fn *kernels_set_rcvlowat;
 #endif
 
-/* Not exported by all kernels; IPv6 sockets have the same ones. */
+/* Not every kernel exports these functions. IPv6 sockets have the same ones. */
 static splice_read_fn *tcp_splice_read_fn(void)
 {
 #ifdef SOCKSPLICE_HOOK_BY_OPS
@@ -99,9 +98,9 @@ ssize_t sks_hook_orig(struct socket *sock, loff_t *ppos,
 	return ret;
 }
 
-/* Whether the task's system call is one that may be entered again as if for the
- * first time, and would come to the same socket: another thread may have closed
- * the descriptor meanwhile. All have it as their first argument.
+/* True if the current system call may be entered again as if for the first time, and would reach
+ * the same socket. Another thread may have closed the descriptor meanwhile. It is the first
+ * argument of all these calls.
  */
 static bool may_restart(const struct sock *sk)
 {
@@ -126,7 +125,7 @@ static bool may_restart(const struct sock *sk)
 	file = fget((unsigned int)args[0]);
 	if (!file)
 		return false;
-	/* Blocking it was not entered otherwise; of the call that is again the flags count. */
+	/* Only a blocking call comes here. The restarted call goes by the file's flags of then. */
 	same = file == READ_ONCE(sk->sk_socket)->file && !(file->f_flags & O_NONBLOCK);
 	fput(file);
 	return same;
@@ -134,12 +133,12 @@ static bool may_restart(const struct sock *sk)
 
 int sks_hook_restart(const struct sock *sk)
 {
-	/* TCP's function does not sleep beside a signal, and returns what came before it. */
+	/* With a signal pending TCP's function does not sleep. It returns what came before. */
 	if (signal_pending(current) || !may_restart(sk))
 		return 0;
-	/* As for task_work with TWA_SIGNAL: the way back to user space finds no
-	 * signal to deliver and enters the system call again. If it does find
-	 * one, the call ends as it would have asleep: see sock_intr_errno().
+	/* As for task_work with TWA_SIGNAL: on its way back to user space the task finds no signal
+	 * to deliver and enters the system call again. If it does find a signal, the call ends as
+	 * it would have if it had slept: see sock_intr_errno().
 	 */
 	set_thread_flag(TIF_NOTIFY_SIGNAL);
 	return READ_ONCE(sk->sk_rcvtimeo) == MAX_SCHEDULE_TIMEOUT ? -ERESTARTSYS :
@@ -175,7 +174,9 @@ static const struct hook_client *splice_client(struct sock *sk)
 	return NULL;
 }
 
-/* Asks again, since the callback's answer may be stale by now. */
+/* Calls the client that serves the socket. Asks for it again, because the callback's answer may be
+ * stale by now.
+ */
 static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
 			     unsigned int flags)
@@ -189,7 +190,7 @@ static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,
 			sks_hook_pass(sock, ppos, pipe, len, flags);
 }
 
-/* For an attached socket. */
+/* Serves a call on an attached socket. */
 static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
 				struct pipe_inode_info *pipe, size_t len,
 				unsigned int flags)
@@ -202,7 +203,7 @@ static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
 	return ret;
 }
 
-/* The callback has taken a module reference for the call. */
+/* Serves a call for which the ftrace callback has taken a module reference. */
 static ssize_t hook_splice_read_put(struct socket *sock, loff_t *ppos,
 				    struct pipe_inode_info *pipe, size_t len,
 				    unsigned int flags)
@@ -213,7 +214,7 @@ static ssize_t hook_splice_read_put(struct socket *sock, loff_t *ppos,
 	return ret;
 }
 
-/* The function above that a call on this socket has to go to, or NULL. In the ftrace callback,
+/* The function above that serves a call on this socket, or NULL. Runs in the ftrace callback,
  * under rcu_read_lock(): no lock, no sleep.
  */
 static splice_read_fn *hook_target(struct sock *sk)
@@ -227,7 +228,7 @@ static splice_read_fn *hook_target(struct sock *sk)
 	return try_module_get(THIS_MODULE) ? hook_splice_read_put : NULL;
 }
 
-/* The client that wants to hear of SO_RCVLOWAT on @sk, or NULL. Under RCU. */
+/* The client that wants to be called for SO_RCVLOWAT on @sk, or NULL. Under RCU. */
 static const struct hook_client *rcvlowat_client(struct sock *sk)
 {
 	unsigned int i;
@@ -340,7 +341,9 @@ void sks_hook_init(void)
 {
 	lowat_status = install(&lowat_ops, inet_stream_ops.set_rcvlowat, "SO_RCVLOWAT");
 	splice_status = install(&hook_ops, inet_stream_ops.splice_read, "splice(2)");
-	/* Nothing is paired, so it has nobody to serve: others may have the function. */
+	/* Without the hook on splice(2) nothing is paired, so this hook serves nobody. Leave the
+	 * function to other users.
+	 */
 	if (splice_status && !lowat_status) {
 		uninstall(&lowat_ops);
 		lowat_status = splice_status;
@@ -358,9 +361,9 @@ void sks_hook_exit(void)
 
 #elif defined(SOCKSPLICE_HOOK_BY_OPS)
 
-/* For User Mode Linux, booted with rodata=off: tests and benchmarks. Whoever has a copy
- * of these operations, as kTLS has and the sink of a splice, keeps the kernel's functions,
- * where ftrace would lead those here, too.
+/* For User Mode Linux booted with rodata=off: tests and benchmarks. A copy of these operations
+ * keeps the kernel's functions: kTLS has such a copy, and so has the sink of a splice. ftrace
+ * would redirect those calls, too.
  */
 ssize_t sks_hook_splice_read(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
@@ -371,7 +374,7 @@ ssize_t sks_hook_splice_read(struct socket *sock, loff_t *ppos,
 	rcu_read_lock();
 	target = hook_target(sock->sk);
 	rcu_read_unlock();
-	/* a tail call: who sleeps in there comes back past this module */
+	/* a tail call: a task that sleeps in there does not return through this module */
 	return (target ? : kernels_splice_read)(sock, ppos, pipe, len, flags);
 }
 EXPORT_SYMBOL_GPL(sks_hook_splice_read);

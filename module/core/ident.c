@@ -23,10 +23,10 @@ void sks_ident_addresses(const struct sock *sk, struct ident *id)
 }
 
 /*
- * The initial sequence numbers are not stored, but follow from what the first
- * acknowledgement left: tcp_ack() counts an active opener's SYN in bytes_acked,
- * a child starts with snd_una one past its SYN and counts none. With data in
- * the handshake a child's may come out wrong, which then mirrors nobody's.
+ * The initial sequence numbers are not stored. They follow from the state after the first
+ * acknowledgement. tcp_ack() counts an active opener's SYN in bytes_acked. A child starts with
+ * snd_una one past its SYN and counts none. With data in the handshake a child's number may come
+ * out wrong. It then mirrors no other end's.
  */
 bool sks_ident_read(const struct sock *sk, bool active, struct ident *id)
 {
@@ -34,12 +34,12 @@ bool sks_ident_read(const struct sock *sk, bool active, struct ident *id)
 	u32 acked = (u32)tp->bytes_acked;
 
 	if (active && !acked)
-		return false;	/* the connect failed; nothing was acknowledged */
+		return false;	/* the connect failed: nothing was acknowledged */
 
 	id->iss = tp->snd_una - max(acked, 1U);
 	id->irs = tp->rcv_nxt - (u32)tp->bytes_received - 1;
 	if (id->iss == id->irs)
-		return false;	/* only a connection to itself mirrors so */
+		return false;	/* only a socket that is connected to itself has equal numbers */
 
 	id->txhash = READ_ONCE(sk->sk_txhash);
 #ifdef CONFIG_RPS

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What identifies one end of a connection: its addresses and ports, and what both ends of
- * the connection know and strangers do not (match.h).
+ * What identifies one end of a connection: its addresses and ports, and the numbers that both ends
+ * of the connection know and strangers do not (match.h).
  */
 #ifndef SOCKSPLICE_IDENT_H
 #define SOCKSPLICE_IDENT_H
@@ -10,25 +10,25 @@
 #include <linux/types.h>
 #include <net/sock.h>
 
-/* What identifies one end, taken at the handshake and never recomputed. */
+/* Read from the socket at the handshake and never computed again. */
 struct ident {
-	struct hlist_node node;		/* bucket lock */
-	struct net *net;		/* compared, never followed */
-	struct in6_addr saddr;		/* v4 addresses are v4-mapped */
+	struct hlist_node node;		/* in the table of match.c; its bucket's lock */
+	struct net *net;		/* compared only; may be gone, so never dereferenced */
+	struct in6_addr saddr;		/* own address; IPv4 addresses are v4-mapped */
 	struct in6_addr daddr;
 	u32 iss;			/* own initial sequence number */
 	u32 irs;			/* the peer's, as received */
-	u32 txhash;			/* stamped on what this end sends */
-	u32 rxhash;			/* seen on what it received */
+	u32 txhash;			/* stamped on the packets that this end sends */
+	u32 rxhash;			/* found on the packets that it received */
 	int bound_dev_if;
-	bool transparent;		/* its own address may be another machine's */
-	unsigned long expires;		/* jiffies; while parked */
+	bool transparent;		/* IP_TRANSPARENT: the address may be another machine's */
+	unsigned long expires;		/* jiffies; set while the end is parked */
 	u16 sport;			/* host order */
 	u16 dport;
 };
 
-/* Reads the identity off a socket that is becoming ESTABLISHED. The socket is
- * the caller's. False where it has none that could be trusted.
+/* Reads the identity from a socket that is becoming ESTABLISHED. The caller has it locked, or is
+ * the softirq that owns it. False if the socket has no sequence numbers that can be trusted.
  */
 bool sks_ident_read(const struct sock *sk, bool active, struct ident *id);
 

@@ -8,17 +8,17 @@
 
 #include "core/inflight.h"
 
-/* After the last attachment has ended, or when a task was still inside. Bounds how many grace
- * periods there are where connections come and go one at a time.
+/* How long the keeper's work waits after the last attachment ended, or when a task was still
+ * inside. It bounds the number of grace periods where connections come and go one by one.
  */
 #define KEEPER_DELAY	(HZ / 2)
 
 DEFINE_PER_CPU(long, sks_inflight);
 bool sks_loaded;
 
-static DEFINE_SPINLOCK(keeper_lock);	/* the three below */
+static DEFINE_SPINLOCK(keeper_lock);	/* protects the three variables below */
 static unsigned long attached;		/* sockets with functions of ours */
-static unsigned long attachments;	/* that there ever were; wraps */
+static unsigned long attachments;	/* all that there ever were; wraps */
 static bool kept;			/* the keeper has its module reference */
 
 static void keeper_work(struct work_struct *work);
@@ -60,7 +60,7 @@ void sks_detached(void)
 	spin_unlock_bh(&keeper_lock);
 }
 
-/* True if no socket is attached, and none has been since there were @before attachments. */
+/* True if no socket is attached, and none was attached after the first @before attachments. */
 static bool nothing_since(unsigned long before)
 {
 	lockdep_assert_held(&keeper_lock);
@@ -77,10 +77,10 @@ static void keeper_work(struct work_struct *work)
 	settled = kept && nothing_since(before);
 	spin_unlock_bh(&keeper_lock);
 	if (!settled)
-		return;		/* the last one to be detached schedules this again */
+		return;		/* the next last detachment schedules this again */
 	synchronize_rcu_tasks();
 	spin_lock_bh(&keeper_lock);
-	/* Had a socket been attached meanwhile, the sum could be wrong. */
+	/* If a socket was attached meanwhile, the sum may be wrong. */
 	settled = nothing_since(before);
 	if (settled)
 		over = !inflight_sum();
@@ -95,16 +95,18 @@ static void keeper_work(struct work_struct *work)
 }
 
 /*
- * Nothing is counted: the keeper saw to that, and nobody has entered since. Left are those that
- * run, or are preempted, between sks_leave() or module_put() and the return; in a
- * function that a hook has led to and that finds the module going; or in a callback.
+ * No task is counted: the keeper saw to that, and no task has entered since. The tasks that are
+ * left run, or are preempted, in one of three places:
+ *   - between sks_leave() or module_put() and the return;
+ *   - in a function that a hook has led to, where they find the module going;
+ *   - in an ftrace callback.
  */
 void sks_inflight_drain(void)
 {
 	cancel_delayed_work_sync(&keeper);
 	synchronize_rcu();
 	synchronize_rcu_tasks();
-	/* Waits rather than free text that is in use. */
+	/* Wait rather than free text that is in use. */
 	while (WARN_ON_ONCE(inflight_sum()))
 		msleep(20);
 }

@@ -10,17 +10,19 @@
 #include "core/nap.h"
 
 struct moment_cpu {
-	raw_spinlock_t lock;		/* interrupts off; the fields below */
-	struct list_head sleepers;	/* asleep here, and not woken by the timer yet */
+	raw_spinlock_t lock;		/* taken with interrupts off; protects the fields below */
+	struct list_head sleepers;	/* tasks that sleep here and that the timer has not woken
+					 * yet
+					 */
 	bool running;			/* the timer is set, or is about to be */
 	struct hrtimer timer;
 };
 
-/* On the stack of the task that sleeps; valid while it is on the list. */
+/* On the stack of the task that sleeps. Valid while it is on the list. */
 struct moment_sleeper {
 	struct list_head node;
 	struct task_struct *task;
-	bool seen;		/* was asleep when the timer last ran out */
+	bool seen;		/* the task was asleep when the timer last ran out */
 };
 
 static DEFINE_PER_CPU(struct moment_cpu, moments);
@@ -56,7 +58,7 @@ void sks_nap(void)
 
 	if (hrtimer_resolution > SOCKSPLICE_MOMENT)
 		return;
-	m = raw_cpu_ptr(&moments);	/* of any CPU, should this task migrate */
+	m = raw_cpu_ptr(&moments);	/* if the task migrates, any CPU's struct will do */
 	raw_spin_lock_irqsave(&m->lock, irq);
 	list_add(&s.node, &m->sleepers);
 	if (!m->running) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * All things of one kind, in the order in which they came.
+ * All objects of one kind, in the order in which they were added.
  *
- * A walk may let go of the lock: it goes on behind the number it has come to, whether
- * that thing is still there or not, and pays for no more than finding the place. What
- * protects the struct ordered and the nodes is the lock of whoever has them.
+ * A walk may drop the lock. It then goes on behind the number that it has reached, whether the
+ * object of that number still exists or not. Finding the place costs one search of the tree. The
+ * caller's lock protects the struct ordered and the nodes.
  */
 #ifndef SOCKSPLICE_ORDER_H
 #define SOCKSPLICE_ORDER_H
@@ -14,15 +14,15 @@
 
 struct ordered {
 	struct rb_root root;
-	u64 last;		/* the number of the newest, there or not */
+	u64 last;		/* the number of the newest node, even if that is deleted */
 };
 
 struct ordered_node {
 	struct rb_node node;
-	u64 number;		/* from 1 on, never the same again */
+	u64 number;		/* from 1 on; no number is used twice */
 };
 
-/* As the newest. */
+/* Adds @n as the newest node. */
 static inline void ordered_add(struct ordered *o, struct ordered_node *n)
 {
 	struct rb_node *parent = rb_last(&o->root);
@@ -42,7 +42,7 @@ static inline struct ordered_node *ordered_next(const struct ordered_node *n)
 	return rb_entry_safe(rb_next(&n->node), struct ordered_node, node);
 }
 
-/* The first behind @number, or NULL. */
+/* The first node whose number is above @number, or NULL. */
 static inline struct ordered_node *ordered_behind(const struct ordered *o, u64 number)
 {
 	struct rb_node *p = o->root.rb_node;

@@ -10,11 +10,11 @@
 #include "core/params.h"
 #include "uapi/socksplice.h"
 
-/* What an unsigned int parameter may be set to. */
+/* The values that an unsigned int parameter accepts. */
 struct bounds {
 	unsigned int *value;
 	unsigned int min, max;
-	bool is_ring;		/* only what sks_ring_size_valid() takes, */
+	bool is_ring;		/* accepts only what sks_ring_size_valid() does, */
 	bool zero;		/* or zero */
 };
 
@@ -66,7 +66,7 @@ static const struct kernel_param_ops bounded_ops = {
 	bool sks_##name = (standard);						\
 	module_param_named(name, sks_##name, bool, 0644)
 
-/* All parameters: name, default, bounds, and what `modinfo` says of them. */
+/* All parameters: name, default, bounds, and the text that `modinfo` prints. */
 
 SWITCH(pairing, true);
 MODULE_PARM_DESC(pairing, "Pair new connections whose two ends are enrolled (default: yes)");

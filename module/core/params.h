@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The module's parameters: values that an administrator may change at any time, in
- * /sys/module/socksplice/parameters. params.c has their bounds, defaults and uses. Written
- * with WRITE_ONCE(), read with READ_ONCE().
+ * /sys/module/socksplice/parameters. params.c has their bounds, defaults and descriptions. They
+ * are written with WRITE_ONCE() and read with READ_ONCE().
  */
 #ifndef SOCKSPLICE_PARAMS_H
 #define SOCKSPLICE_PARAMS_H
 
 #include <linux/types.h>
 
-/* Bytes; the most that the command line takes. */
+/* Bytes. The command line accepts no larger cap. */
 #define SOCKSPLICE_MEMORY_CAP_MAX	(1ULL << 40)
 
 extern bool sks_pairing;
@@ -23,7 +23,7 @@ extern unsigned int sks_ring_size;	/* bytes */
 extern unsigned int sks_ring_max;	/* bytes; 0: rings do not grow */
 extern u64 sks_memory_cap;		/* bytes, 0: no limit */
 
-/* Whether a ring may have @size bytes: a power of two, between the bounds of uapi/. */
+/* True if a ring may have @size bytes: a power of two, between the bounds of uapi/. */
 bool sks_ring_size_valid(u32 size);
 
 /* Sets the defaults that depend on the machine. */

@@ -2,32 +2,32 @@
 /*
  * A single-producer, single-consumer ring of bytes.
  *
- * It knows nothing of sockets and compiles in user space too
- * (tests/ring/ builds it with a shim for the four primitives it uses).
+ * The ring knows nothing of sockets, and compiles in user space too: tests/ring/ builds it with a
+ * shim for the four primitives that it uses.
  *
- * The bytes live in pages of RING_PAGE_SIZE that need not be contiguous. Only the
- * first @filled bytes' pages exist; the producer adds the next one before it writes
- * there, so the rest of @size is a promise.
- * Cursors run freely modulo 2^32; head - tail is the number of bytes held,
- * which never exceeds size, a power of two.
+ * The bytes lie in pages of RING_PAGE_SIZE, which need not be contiguous. Only the pages of the
+ * first @filled bytes exist. The producer adds the next page before it writes there, so the rest
+ * of @size is a promise.
  *
- * Who may call what:
+ * Cursors run freely modulo 2^32. head - tail is the number of bytes held. It never exceeds size,
+ * which is a power of two.
+ *
+ * Which side may call what:
  *   producer	ring_set_pages, ring_take_pages, ring_take_array, ring_add_page,
  *		ring_pop_page, ring_keep, ring_backed, ring_restart, ring_rewind,
  *		ring_space, ring_write_seg, ring_publish, ring_sent_seg, ring_retract
  *   consumer	ring_used, ring_read_seg, ring_consume
  *   anybody	ring_len (a snapshot, stale when it returns)
- * There is one producer and one consumer at a time; making that so is the
- * caller's business (in the module: each end's socket lock, and rx_mutex).
+ * There is one producer and one consumer at a time. The caller makes sure of that. In the module
+ * each end's socket lock and rx_mutex do.
  *
  * Barriers. Each acquire names its release:
- *   (A) ring_publish stores head with release; ring_used and ring_len load it
- *       with acquire: bytes written before the publish are seen by who sees
- *       the new head.
- *   (B) ring_consume stores tail with release; ring_space, ring_take_pages and
- *       ring_restart load it with acquire: the consumer's reads of a slot are over
- *       before the producer writes into it again, takes its page away, or puts
- *       another in its place.
+ *   (A) ring_publish stores head with release. ring_used and ring_len load it with
+ *       acquire. So a CPU that sees the new head also sees the bytes that were written
+ *       before the publish.
+ *   (B) ring_consume stores tail with release. ring_space, ring_take_pages and
+ *       ring_restart load it with acquire. So the consumer's reads of a slot are over
+ *       before the producer writes into it again, or takes its page away or replaces it.
  */
 #ifndef SOCKSPLICE_RING_H
 #define SOCKSPLICE_RING_H
@@ -46,9 +46,9 @@
 
 struct ring {
 	/* The producer sets these three while the ring is empty: see ring_take_pages and
-	 * ring_restart. The consumer may look at size at any time, as a bound; with a byte to
-	 * read it finds all as they were when that was published (A). Entries of @pages
-	 * outside the bytes held are the producer's: the consumer reads none of them.
+	 * ring_restart. The consumer may read size at any time, as a bound. If it has a byte to
+	 * read, it finds all three as they were when that byte was published (A). The entries of
+	 * @pages outside the bytes held belong to the producer: the consumer reads none of them.
 	 */
 	u32 size;
 	u32 start;		/* a cursor at which the first page begins */
@@ -57,8 +57,8 @@ struct ring {
 	/* Written by the producer only. */
 	u32 head ____cacheline_aligned;
 	u32 tail_cache;		/* the producer's last view of tail */
-	u32 rewind_at;		/* where head has to be for the next look at tail to rewind */
-	u32 filled;		/* bytes of the pages that exist; anybody may look */
+	u32 rewind_at;		/* ring_rewind() does nothing before head gets here */
+	u32 filled;		/* bytes of the pages that exist; anybody may read it */
 
 	/* Written by the consumer only. */
 	u32 tail ____cacheline_aligned;
@@ -78,10 +78,9 @@ static inline void ring_init(struct ring *r, u32 size)
 	r->head_cache = 0;
 }
 
-/* Gives an empty ring its array of pages, the first @filled bytes of which exist. The
- * cursors stay: the consumer may be looking at them. It looks at the pages only behind a
- * head that was published after them (A). @size, a power of two, may be another one than
- * before.
+/* Gives an empty ring its array of pages, of which those of the first @filled bytes exist. The
+ * cursors stay, because the consumer may be reading them. It reads the pages only after a head
+ * that was published after them (A). @size, a power of two, may differ from the size before.
  */
 static inline void ring_set_pages(struct ring *r, void **pages, u32 size, u32 filled)
 {
@@ -91,9 +90,9 @@ static inline void ring_set_pages(struct ring *r, void **pages, u32 size, u32 fi
 	WRITE_ONCE(r->filled, filled);
 }
 
-/* The array of an empty ring, for its owner to free with the pages in it; NULL if there is
- * none or the ring holds bytes. The consumer has read its last byte before it moved
- * tail there (B), and needs no page before there is another byte.
+/* Takes the array from an empty ring. The caller frees it and the pages in it. NULL if the ring
+ * has no array or holds bytes. The consumer read its last byte before it moved tail there (B), and
+ * needs no page before there is another byte.
  */
 static inline void **ring_take_pages(struct ring *r)
 {
@@ -101,22 +100,22 @@ static inline void **ring_take_pages(struct ring *r)
 
 	if (smp_load_acquire(&r->tail) != r->head)	/* (B) */
 		return NULL;
-	r->tail_cache = r->head;	/* an older one may not fit the next size */
+	r->tail_cache = r->head;	/* an older value may not fit the next size */
 	r->pages = NULL;
 	WRITE_ONCE(r->filled, 0);
 	return pages;
 }
 
-/* The array of an empty ring that has no page left, or NULL. The consumer may take the last
- * byte after ring_keep() has said that pages stay: then the array stays with them.
+/* Takes the array from an empty ring that has no page left, else NULL. If the consumer takes the
+ * last byte only after ring_keep() has said which pages stay, the array stays with them.
  */
 static inline void **ring_take_array(struct ring *r)
 {
 	return r->filled ? NULL : ring_take_pages(r);
 }
 
-/* Lets an empty ring go on at its first page; false if it holds bytes. The consumer has read
- * its last byte before it moved tail there (B).
+/* Lets an empty ring go on at its first page. False if it holds bytes. The consumer read its last
+ * byte before it moved tail there (B).
  */
 static inline bool ring_restart(struct ring *r)
 {
@@ -127,9 +126,8 @@ static inline bool ring_restart(struct ring *r)
 	return true;
 }
 
-/* The same, but looks at the consumer's line only once in so many bytes. Messages that are
- * read one by one then pass through a few pages, which stay in the caches, and not through
- * all of them in turn.
+/* Like ring_restart(), but reads the consumer's cache line only once in so many bytes. Messages
+ * that are read one by one then pass through a few pages only, which stay in the caches.
  */
 static inline void ring_rewind(struct ring *r)
 {
@@ -151,17 +149,17 @@ static inline u32 ring_backed(const struct ring *r)
 	return r->filled == r->size ? r->size : r->filled - ring_at(r);
 }
 
-/* Adds the next page: not all of them exist. */
+/* Adds the next page. The caller knows that not all pages exist. */
 static inline void ring_add_page(struct ring *r, void *page)
 {
 	r->pages[r->filled >> RING_PAGE_SHIFT] = page;
 	WRITE_ONCE(r->filled, r->filled + RING_PAGE_SIZE);
 }
 
-/* How much of @filled has to stay. Of an empty ring, which goes on at its first page then,
- * as much as the caller wants to @spare. Else the pages up to head's: the consumer may read
- * in any page from tail to head, and tail only moves on. If the bytes held go round the end,
- * every page stays.
+/* How much of @filled has to stay. An empty ring goes on at its first page, so it keeps as much as
+ * the caller wants to @spare. Any other ring keeps the pages up to head's: the consumer may read
+ * in any page from tail to head, and tail only moves on. If the bytes held go round the end, every
+ * page stays.
  */
 static inline u32 ring_keep(struct ring *r, u32 spare)
 {
@@ -175,7 +173,7 @@ static inline u32 ring_keep(struct ring *r, u32 spare)
 	return (at + RING_PAGE_SIZE - 1) & ~(RING_PAGE_SIZE - 1);
 }
 
-/* Takes away the last page that exists: it lies behind what ring_keep() said. */
+/* Takes away the last page that exists. It lies behind what ring_keep() returned. */
 static inline void *ring_pop_page(struct ring *r)
 {
 	void **last = &r->pages[(r->filled - 1) >> RING_PAGE_SHIFT], *page = *last;
@@ -185,8 +183,8 @@ static inline void *ring_pop_page(struct ring *r)
 	return page;
 }
 
-/* Bytes the producer may write now. Looks at the consumer's line only when
- * its own view says that fewer than @want fit.
+/* Bytes that the producer may write now. Reads the consumer's cache line only if the producer's
+ * own copy of tail says that fewer than @want bytes fit.
  */
 static inline u32 ring_space(struct ring *r, u32 want)
 {
@@ -199,7 +197,7 @@ static inline u32 ring_space(struct ring *r, u32 want)
 	return space;
 }
 
-/* Bytes the consumer may read now; @want as in ring_space. */
+/* Bytes that the consumer may read now. @want is as for ring_space(). */
 static inline u32 ring_used(struct ring *r, u32 want)
 {
 	u32 used = r->head_cache - r->tail;
@@ -211,8 +209,8 @@ static inline u32 ring_used(struct ring *r, u32 want)
 	return used;
 }
 
-/* Bytes held, for whoever is neither. The order of the two loads keeps the
- * difference from wrapping below zero: tail never passes a head seen later.
+/* Bytes held, for a caller that is neither producer nor consumer. The order of the two loads keeps
+ * the difference from wrapping below zero: tail never passes a head that is read later.
  */
 static inline u32 ring_len(const struct ring *r)
 {
@@ -232,7 +230,7 @@ static inline void *ring_seg(const struct ring *r, u32 pos, u32 *len)
 	return (char *)r->pages[pos >> RING_PAGE_SHIFT] + off;
 }
 
-/* The contiguous bytes at @off past head, still unpublished; *@len is how many
+/* The contiguous bytes at @off past head, which are not published yet. *@len is how many of them
  * lie in one page. The caller stays below ring_space() and ring_backed().
  */
 static inline void *ring_write_seg(const struct ring *r, u32 off, u32 *len)
@@ -240,8 +238,8 @@ static inline void *ring_write_seg(const struct ring *r, u32 off, u32 *len)
 	return ring_seg(r, r->head + off, len);
 }
 
-/* The contiguous bytes at @back before head, which were published: they stay until the
- * producer writes again or takes the pages away, whatever the consumer does.
+/* The contiguous bytes at @back before head, which are published. They stay until the producer
+ * writes again or takes the pages away, whatever the consumer does.
  */
 static inline void *ring_sent_seg(const struct ring *r, u32 back, u32 *len)
 {
@@ -264,9 +262,7 @@ static inline void ring_consume(struct ring *r, u32 n)
 	smp_store_release(&r->tail, r->tail + n);	/* (B) */
 }
 
-/* Takes the last @n published bytes back. Only once the consumer is known
- * never to look again.
- */
+/* Takes the last @n published bytes back. The caller knows that the consumer reads no more. */
 static inline void ring_retract(struct ring *r, u32 n)
 {
 	WRITE_ONCE(r->head, r->head - n);

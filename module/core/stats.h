@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Counters, shown by name through netlink. Per-CPU, so counting takes no lock;
- * a sum taken while others count is exact for none of its instants, as with
- * the kernel's own SNMP counters.
+ * Counters, shown by name through netlink. Each CPU has its own, so counting takes no lock. A sum
+ * that is taken while other CPUs count is exact for no instant, as with the kernel's own SNMP
+ * counters.
  */
 #ifndef SOCKSPLICE_STATS_H
 #define SOCKSPLICE_STATS_H
@@ -15,7 +15,7 @@
 	X(enrolled)		/* ends that a policy enrolled */	\
 	X(pairs_made)							\
 	X(pairs_ended)							\
-	X(pairs_dropped)	/* un-paired on request, or on the way there */ \
+	X(pairs_dropped)	/* un-paired, or still draining */	\
 	X(shadow_matches)	/* pairs made in shadow mode */		\
 	X(park_expired)		/* enrolled, but the peer never was */	\
 	X(declined_off)		/* pairing is switched off */		\
@@ -29,46 +29,46 @@
 	X(declined_timestamps)						\
 	X(declined_pacing)						\
 	X(declined_ipsec)						\
-	X(declined_sequence)	/* no initial sequence numbers to go by */ \
+	X(declined_sequence)	/* its initial sequence numbers are unknown */ \
 	X(declined_memory)						\
-	X(declined_crowd)	/* too many wait for a peer with such numbers */ \
-	X(declined_captured)	/* somebody captures its packets: yield.h */ \
+	X(declined_crowd)	/* its bucket of ends without a peer is full: match.c */ \
+	X(declined_captured)	/* a packet socket captures its packets: yield.h */ \
 	X(declined_helper)	/* a helper of connection tracking reads it: helper.h */ \
 	X(doubt_hash)		/* sequences mirror, flow hashes do not */ \
 	X(ring_bytes)							\
 	X(ring_messages)						\
 	X(tcp_bytes_startup)	/* the reader had not called recv yet */ \
 	X(tcp_bytes_reader)	/* an older call may still read past the ring */ \
-	X(tcp_bytes_spill)	/* the ring was full, or held spilled-over bytes */ \
+	X(tcp_bytes_spill)	/* the ring was full, or not empty since TCP took over */ \
 	X(tcp_bytes_special)	/* urgent, zerocopy, control messages */ \
 	X(tcp_bytes_memory)	/* no memory for a ring */		\
 	X(tcp_bytes_closed)	/* the ring was closed for good */	\
-	X(tcp_bytes_idle)	/* nothing had come by the path for path_timeout */ \
-	X(rings_grown)		/* made twice as large, as they were full again and again */ \
-	X(rings_given_back)	/* nothing came for sks_ring_idle seconds */ \
+	X(tcp_bytes_idle)	/* no packet had come for path_timeout seconds */ \
+	X(rings_grown)		/* doubled, since they were full again and again */ \
+	X(rings_given_back)	/* freed after sks_ring_idle seconds without a byte */ \
 	X(pages_reclaimed)	/* pages of rings that memory pressure took back */ \
-	X(rings_capped)		/* had no page more: a cap of memory.h is reached */ \
-	X(ends_limited)		/* had no ring to send into when they wanted one */ \
+	X(rings_capped)		/* got no page: a cap of memory.h is reached */ \
+	X(ends_limited)		/* got no ring when they wanted to send into one */ \
 	X(spills)							\
-	X(writer_waits)		/* writers that slept for the reader, be it for a moment */ \
+	X(writer_waits)		/* sleeps of writers until the reader made room */ \
 	X(busy_poll_hits)						\
-	X(busy_poll_nsec)	/* spent looking for bytes */		\
+	X(busy_poll_nsec)	/* that readers spun */			\
 	X(probes_sent)		/* packets that ask whether the path works */ \
-	X(probes_lost)		/* pairs that went back to TCP for want of answers */ \
-	X(events_lost)		/* no memory or no room to tell `pair monitor` of one */ \
-	X(capture_records)	/* what `capture` had room for */	\
-	X(capture_dropped)	/* what it had none for */		\
+	X(probes_lost)		/* pairs that went back to TCP: no probe was answered */ \
+	X(events_lost)		/* lost because the queue or memory was full */ \
+	X(capture_records)	/* records that fitted into the buffer of `capture` */ \
+	X(capture_dropped)	/* records that did not */		\
 	X(psock_splice_calls)						\
 	X(psock_splice_ref_bytes)					\
 	X(psock_splice_copy_bytes)					\
 	X(so_splices_made)						\
 	X(so_splices_ended)						\
 	X(so_splice_bytes)						\
-	X(so_splice_copied_bytes)	/* of these, from TCP, but not by reference */ \
+	X(so_splice_copied_bytes)	/* of these, from TCP, but copied */ \
 	X(so_splice_from_ring_bytes)	/* of these, from the ring of a paired source */ \
 	X(so_splice_to_ring_bytes)	/* of these, into the ring of a paired sink */ \
 	X(so_splice_loops)		/* ended with ELOOP */		\
-	X(so_splice_throttled)		/* times that a user's movers had to wait */
+	X(so_splice_throttled)		/* times that a mover had to wait for its share */
 
 enum sks_stat {
 #define X(name) SOCKSPLICE_STAT_##name,

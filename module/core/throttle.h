@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How long a work rests that looks at all of something of which users make as many as
- * they like: so that it takes a tenth of one CPU, but no longer than a second, as it may
- * have been kept from running itself.
+ * How long a work pauses that goes through objects of which users may make any number. With the
+ * pause it takes a tenth of one CPU. The pause is a second at most, because the measured time also
+ * holds the time in which the work was kept from running.
  */
 #ifndef SOCKSPLICE_REST_H
 #define SOCKSPLICE_REST_H
@@ -11,7 +11,7 @@
 #include <linux/ktime.h>
 #include <linux/minmax.h>
 
-/* Jiffies, at least @least, for one that began at @began, a ktime_get_ns(). */
+/* The pause in jiffies, at least @least, of a work that began at @began, a ktime_get_ns(). */
 static inline unsigned long sks_throttle(u64 began, unsigned long least)
 {
 	const unsigned long rest = nsecs_to_jiffies(9 * (ktime_get_ns() - began));

@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The one place where the tracepoints of trace.h are created. */
+/* This file, and no other, creates the tracepoints of trace.h. */
 #define CREATE_TRACE_POINTS
 #include "core/trace.h"

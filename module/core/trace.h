@@ -13,9 +13,8 @@
 #include "core/ident.h"
 #include "uapi/socksplice.h"
 
-/* One splice(2) call on a sockmap socket. @ref and @copy are the bytes of the
- * psock's ingress queue that went into the pipe as pages or as copies; what
- * the call took from TCP's own queue is the rest of @ret.
+/* One splice(2) call on a sockmap socket. @ref and @copy are the bytes of the psock's ingress
+ * queue that went into the pipe as pages or as copies. The rest of @ret came from TCP's own queue.
  */
 TRACE_EVENT(psock_splice,
 	TP_PROTO(struct sock *sk, size_t ref, size_t copy, ssize_t ret),
@@ -40,8 +39,8 @@ TRACE_EVENT(psock_splice,
 		  __entry->ref, __entry->copy, __entry->ret)
 );
 
-/* The end of a splice (SO_SPLICE): its source and sink, the bytes it moved, and what
- * it left in SO_ERROR of the source.
+/* A splice (SO_SPLICE) ends: its source and sink, the bytes that it moved, and the error that it
+ * left in SO_ERROR of the source.
  */
 TRACE_EVENT(so_splice_end,
 	TP_PROTO(struct sock *src, struct sock *dst, u64 moved, int err),
@@ -67,9 +66,8 @@ TRACE_EVENT(so_splice_end,
 		  __entry->moved, __entry->err)
 );
 
-/* What became of one connection that was considered, as verdict.h has it. @id and
- * @netns are of the end that brought it about; @pair is 0 where there is none;
- * @ring and @tcp are the bytes that both ends have sent.
+/* The verdict on one connection (verdict.h). @id and @netns are those of the end that caused it.
+ * @pair is 0 if there is no pair. @ring and @tcp are the bytes that both ends have sent.
  */
 TRACE_EVENT(verdict,
 	TP_PROTO(u8 event, const char *reason, const struct ident *id, u32 netns, u32 pair,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The generic-netlink family; uapi/socksplice.h documents its commands.
+ * The generic-netlink family. uapi/socksplice.h documents its commands.
  */
 #include <linux/capability.h>
 #include <linux/cgroup.h>
@@ -223,7 +223,7 @@ static int who_fill(struct sk_buff *skb, const struct ident *id, u16 af, u32 net
 	return 0;
 }
 
-/* What only the socket knows. Under RCU, which also keeps its struct socket. */
+/* Adds what only the socket knows. Under RCU, which also keeps its struct socket. */
 static int sock_fill(struct sk_buff *skb, const struct sock *sk)
 {
 	const struct socket *sock = READ_ONCE(sk->sk_socket);	/* RCU frees it */

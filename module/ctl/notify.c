@@ -13,16 +13,16 @@
 #include "pair/end.h"
 #include "pair/verdict.h"
 
-/* Events wait in the order of their numbers; those for which there is no room are lost. */
+/* Most events that wait, in the order of their numbers. An event that finds no room is lost. */
 #define EVENTS_WAITING	4096
 
 static void event_work(struct work_struct *work);
 static DECLARE_WORK(event_sender, event_work);
 
 static DEFINE_SPINLOCK(event_lock);
-static u64 event_seq;			/* event_lock, as the next two */
+static u64 event_seq;			/* event_lock protects this and the next two */
 static bool event_stopped;
-static struct sk_buff_head events = {	/* its own lock is not used */
+static struct sk_buff_head events = {	/* event_lock protects it, not its own lock */
 	.next = (struct sk_buff *)&events,
 	.prev = (struct sk_buff *)&events,
 };
@@ -48,8 +48,8 @@ static int fill_end(struct sk_buff *skb, const struct pair_end *end)
 	return sks_netlink_put_pair(skb, peer, end);
 }
 
-/* With @skb NULL or not filled (@err) the event has its number all the same, which is
- * how listeners know that one is missing.
+/* Gives the event a number and queues it. If @skb is NULL or was not filled (@err), the event
+ * still takes a number. So listeners see that one is missing.
  */
 static void event_send(struct sk_buff *skb, void *hdr, int err)
 {
@@ -63,7 +63,7 @@ static void event_send(struct sk_buff *skb, void *hdr, int err)
 	if (!err) {
 		genlmsg_end(skb, hdr);
 		__skb_queue_tail(&events, skb);
-		/* not behind the work that makes them, on its CPU */
+		/* unbound: a work that makes events on this CPU must not delay it */
 		queue_work(COMPAT_UNBOUND_WQ, &event_sender);
 	}
 	spin_unlock_bh(&event_lock);

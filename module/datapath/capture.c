@@ -32,7 +32,7 @@ struct capture {
 
 	bool stopped;			/* written under captures_lock */
 
-	/* Fields of those that write to the buffer, in process context or a softirq. */
+	/* Fields of the tasks that write to the buffer, in process context or a softirq. */
 	spinlock_t lock;
 	u32 head;			/* lock, stored with release; free-running */
 	struct socksplice_capture_stats stats;	/* lock */
@@ -268,14 +268,14 @@ void __sks_capture_end(const struct pair_end *end, u32 n,
 		put(cap, pos + sizeof(struct socksplice_capture_record) + off, p, seg);
 		off += seg;
 	}
-	/* Fewer bytes than were announced stayed, if the reader went away. */
+	/* If the reader went away, fewer bytes stayed in the ring than _begin announced. */
 	put(cap, pos + offsetof(struct socksplice_capture_record, kept), &kept, sizeof(kept));
 	put(cap, pos + offsetof(struct socksplice_capture_record, size), &n, sizeof(n));
 	commit(cap, slot, n ? 0 : RECORD_VOID);
 	rcu_read_unlock();
 }
 
-/* The sequence number behind what @end has sent. Its socket need not be locked. */
+/* The sequence number that follows what @end has sent. Its socket need not be locked. */
 static u32 sent_by(const struct pair_end *end)
 {
 	const u32 ring = READ_ONCE(end->ring.head);
@@ -380,7 +380,7 @@ static ssize_t capture_read(struct file *file, char __user *to, size_t count, lo
 		ret = -ERESTARTSYS;
 	} else {
 		ret = take(cap, to, count);
-		/* Stopped before the look, so no record has come since. */
+		/* The capture was stopped before the look, so no record has come since. */
 		if (ret == -EAGAIN && stopped)
 			ret = 0;
 	}
@@ -503,7 +503,7 @@ static long capture_ioctl(struct file *file, unsigned int cmd, unsigned long arg
 	}
 }
 
-/* A capture shows the payload of everybody's connections, as packet sockets in every namespace
+/* A capture shows the payload of every user's connections, as packet sockets in every namespace
  * would. So it takes the capabilities for that in the initial user namespace.
  */
 static int capture_open(struct inode *inode, struct file *file)

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What goes by ring, copied for who captures it; uapi/capture.h is the interface.
+ * Copies of the bytes that go by ring, for `socksplice capture`. uapi/capture.h is the interface.
  *
- * A sender reserves room for its bytes before it publishes them, and copies them
- * there after that. So what its peer answers is reserved later, and the records are
- * in an order in which the bytes can have been sent; the reader of the ring does not
- * wait for the copy. Who captures reads up to the first record whose copy is still
- * under way.
+ * A sender reserves room for its bytes before it publishes them, and copies them there after that.
+ * So the peer's answer is reserved later, and the records are in an order in which the bytes can
+ * have been sent. The reader of the ring does not wait for the copy. The capturing process reads
+ * up to the first record that is still being copied.
  *
- * Where there is no room the record is counted and dropped: a sender never waits.
- * While nobody captures, a send costs a branch that is patched out.
+ * If there is no room, the record is counted and dropped: a sender never waits. While there is no
+ * capture, a send costs a branch that is patched out.
  */
 #ifndef SOCKSPLICE_CAPTURE_H
 #define SOCKSPLICE_CAPTURE_H
@@ -26,24 +25,25 @@ struct pair_end;
 
 DECLARE_STATIC_KEY_FALSE(sks_capture_key);
 
-/* Room for one record. The sender's own, on its stack, and small: the compiler may
- * zero it for each send.
+/* Room for one record. It lies on the sender's stack, and is small, because the compiler may zero
+ * it for each send.
  */
 struct capture_slot {
-	struct capture *capture;	/* NULL: nothing is captured. RCU; held by _begin */
-	u32 pos;			/* in its buffer */
+	struct capture *capture;	/* NULL: nothing is captured. _begin holds RCU for it */
+	u32 pos;			/* position in the capture's buffer */
 	u32 length;
 	u32 kept;			/* bytes of data that there is room for */
 };
 
-/* Do not call directly. */
+/* Called by the two functions below only. */
 void __sks_capture_begin(const struct sock *sk, struct pair_end *end, u32 n,
 			 struct capture_slot *slot);
 void __sks_capture_end(const struct pair_end *end, u32 n,
 		       struct capture_slot *slot);
 
-/* Before @n bytes are published to the ring of @end, whose socket @sk is locked, and
- * after: @n is then how many of them stayed there. No sleep in between.
+/* _begin is called before @n bytes are published to the ring of @end, whose socket @sk is locked.
+ * _end is called after that: @n is then how many of them stayed there. The sender does not sleep
+ * in between.
  */
 static inline void sks_capture_begin(const struct sock *sk, struct pair_end *end,
 				     u32 n, struct capture_slot *slot)
@@ -62,7 +62,7 @@ static inline void socksplice_capture_end(const struct pair_end *end, u32 n,
 
 int sks_capture_init(void);
 
-/* No file of the device is open: each holds the module. */
+/* No file of the device is open, because each open file holds the module. */
 void sks_capture_exit(void);
 
 #endif /* SOCKSPLICE_CAPTURE_H */

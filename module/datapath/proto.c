@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The functions of the struct proto that enrolled sockets have: what the kernel's own do,
- * and the ring besides.
+ * The functions of the struct proto that enrolled sockets have. They do what the kernel's own
+ * functions do, and take care of the ring.
  *
- * The kernel's functions are taken from tcp_prot, because most of them are not
- * exported; tcpv6_prot has the same ones (sks_clone_init() makes sure).
+ * The kernel's functions are taken from tcp_prot, because most of them are not exported.
+ * tcpv6_prot has the same ones (sks_clone_init() makes sure of that).
  */
 #include <asm/ioctls.h>
 #include <linux/sched/signal.h>
@@ -23,9 +23,9 @@
 #include "pair/look.h"
 #include "pair/wake.h"
 
-/* Bytes that nobody read are lost with the socket, and TCP says so with a reset
- * (RFC 2525, 2.17). Those in the ring TCP does not know of: we make it send one
- * by a linger time of zero.
+/* Closes the socket. Unread bytes are lost, and TCP says so with a reset (RFC 2525, 2.17). TCP
+ * does not know of unread bytes in the ring. For these we make TCP send the reset, by a linger
+ * time of zero.
  */
 static void proto_close(struct sock *sk, long timeout)
 {
@@ -37,7 +37,7 @@ static void proto_close(struct sock *sk, long timeout)
 	end = live_end(sk);
 	if (end) {
 		set_bit(END_RX_CLOSED, &end->flags);
-		/* RX_CLOSED before the look: pairs with tx_append(). */
+		/* Set RX_CLOSED before the look at the ring. Pairs with tx_append(). */
 		smp_mb__after_atomic();
 		unread = sks_look_ring_unread(sk, end);
 	}
@@ -48,17 +48,17 @@ static void proto_close(struct sock *sk, long timeout)
 	sks_leave();
 }
 
-/* Called with the socket locked. What we sent stays readable for the peer, as
- * what TCP has delivered would; what we have not read is gone.
+/* Called with the socket locked. The peer can still read what we sent, as it could what TCP has
+ * delivered. What we have not read is gone.
  */
 static int proto_disconnect(struct sock *sk, int flags)
 {
 	int ret;
 
 	sks_enter();
-	/* Who is between two parts of a read would read on in what comes next.
-	 * The core has counted the disconnect; who slips in while the lock is
-	 * dropped here has to notice it too.
+	/* A reader that is between two parts of a read would read on in the next connection. So
+	 * wait for it. The core has counted the disconnect already. A reader that begins while the
+	 * lock is dropped here has to notice it too, so count once more.
 	 */
 	sks_rx_turn_wait(sk);
 	sk->sk_disconnects++;
@@ -69,7 +69,7 @@ static int proto_disconnect(struct sock *sk, int flags)
 	return ret;
 }
 
-/* As tcp_ioctl(), the ring's bytes included. */
+/* Like tcp_ioctl(), but counts the ring's bytes, too. */
 static int proto_ioctl(struct sock *sk, int cmd, int *karg)
 {
 	struct pair_end *end;
@@ -85,7 +85,7 @@ static int proto_ioctl(struct sock *sk, int cmd, int *karg)
 			rx_readable(sk, end, &l);
 			if (cmd == SIOCATMARK)
 				*karg = *karg && (l.tcp || !l.ring);
-			else	/* TCP's part again, as of the same moment */
+			else	/* TCP's part anew, under the same lock */
 				*karg = sks_look_inq(sk, end);
 		}
 		release_sock(sk);
@@ -95,10 +95,10 @@ static int proto_ioctl(struct sock *sk, int cmd, int *karg)
 }
 
 /*
- * Makes the peer of @end send by TCP from now on. Its ring may be closed only
- * while it is not in the middle of an append; its lock cannot be taken here, as
- * it may be held across a page fault that never ends. So the bit is set, as a
- * softirq would, while nobody owns that socket. 0, or -EINTR.
+ * Makes the peer of @end send by TCP from now on. The peer's ring may be closed only while the
+ * peer is not in the middle of an append. We cannot take the peer's lock, because a task may hold
+ * it across a page fault that never ends. So we set the bit as a softirq would, while no task owns
+ * the peer's socket. 0, or -EINTR.
  */
 static int close_peers_ring(struct pair_end *end)
 {
@@ -108,7 +108,7 @@ static int close_peers_ring(struct pair_end *end)
 	for (;;) {
 		psk = sks_end_trylock(peer);
 		if (!psk) {
-			smp_rmb();	/* detached, so closed: as close_ring() in unpair.c */
+			smp_rmb();	/* detached, so closed; as in close_ring() of unpair.c */
 			return 0;
 		}
 		if (!IS_ERR(psk)) {
@@ -123,12 +123,12 @@ static int close_peers_ring(struct pair_end *end)
 }
 
 /*
- * Back to plain TCP, for what cannot work beside a ring. What the peer has yet
- * to read of our ring stays there for it, in its place before all that TCP
- * carries from now on. What we have yet to read cannot be put back into TCP's
- * queue: -EBUSY until the application has read it, and while another thread is
- * in the middle of a call that reads; -EINTR. Refused or not, the pair is on its way
- * back to TCP from here on. May sleep; the socket is not locked.
+ * Takes the socket back to plain TCP, for an option that cannot work beside a ring. What the peer
+ * has yet to read of our ring stays there for it, before all that TCP carries from now on. What we
+ * have yet to read cannot be put back into TCP's queue. So this returns -EBUSY until the
+ * application has read it, and while another thread is in the middle of a read. It may also return
+ * -EINTR. In any case the pair is on its way back to TCP from here on. May sleep. The socket is
+ * not locked.
  */
 static int proto_unpair(struct sock *sk)
 {
@@ -149,7 +149,7 @@ static int proto_unpair(struct sock *sk)
 	err = close_peers_ring(end);
 	if (!err) {
 		lock_sock(sk);
-		sks_tx_wait_turn(sk);	/* as for the lock, on TCP */
+		sks_tx_wait_turn(sk);	/* on TCP this would wait for the lock */
 		if (live_end(sk) == end) {
 			if (sks_end_is_done(sk, end, peer))
 				sks_end_detach(sk);
@@ -159,7 +159,7 @@ static int proto_unpair(struct sock *sk)
 		release_sock(sk);
 		/* The peer follows when it has read what we sent it. */
 		sks_unpair_chan(end, "setsockopt");
-		/* Readers that sleep in our recvmsg go on in TCP's. */
+		/* Readers that sleep in our recvmsg wake up, and go on in TCP's. */
 		if (!err)
 			sks_wake_sleepers(sk);
 	}
@@ -194,9 +194,9 @@ static int proto_setsockopt(struct sock *sk, int level, int optname,
 	return ret;
 }
 
-/* Whether the socket has no ULP that an application can know of. If so, TCP's function must
- * not be asked for the name: it reads the slot twice, with a page fault between, and the slot
- * may be ours, or not any more, from one time to the other. Another ULP stays in the slot.
+/* True if the socket has no ULP that an application knows of. If so, do not ask TCP's function for
+ * the name. It reads the slot twice, with a page fault between, and the slot may become ours, or
+ * stop being ours, meanwhile. Another ULP stays in the slot.
  */
 static bool hides_ulp(const struct sock *sk)
 {
@@ -205,7 +205,7 @@ static bool hides_ulp(const struct sock *sk)
 	return !ops || slot_is_ours(ops);
 }
 
-/* getsockopt(TCP_ULP) of such a socket. Similar to do_tcp_getsockopt(). */
+/* getsockopt(TCP_ULP) on such a socket. Similar to do_tcp_getsockopt(). */
 static int getsockopt_ulp(int __user *optlen)
 {
 	int len;
@@ -218,11 +218,11 @@ static int getsockopt_ulp(int __user *optlen)
 }
 
 #ifdef CONFIG_MMU
-/* TCP_CMSG_TS: the one bit of msg_flags that TCP takes. */
+/* TCP_CMSG_TS: the only bit of msg_flags that TCP accepts. */
 #define ZEROCOPY_CMSG_TS	2
 
-/* As do_tcp_getsockopt() and tcp_zerocopy_receive() check the argument, of @len bytes, which is
- * not less than its first three fields. Returns how many of them count, or an error.
+/* Checks the argument as do_tcp_getsockopt() and tcp_zerocopy_receive() do. It has @len bytes, at
+ * least its first three fields. Returns how many of the bytes count, or an error.
  */
 static int zerocopy_argument(struct tcp_zerocopy_receive *zc, char __user *optval, int len,
 			     int __user *optlen)
@@ -245,10 +245,9 @@ static int zerocopy_argument(struct tcp_zerocopy_receive *zc, char __user *optva
 }
 
 /*
- * TCP would map its own pages past the ring. So the ring is closed, and while
- * it holds bytes the answer is the one that tells the application to read them
- * with recv(2): nothing mapped, recv_skip_hint bytes to read. 1 where TCP may
- * answer.
+ * TCP would map its own pages and skip the ring. So the ring is closed. While it holds bytes, the
+ * answer tells the application to read them with recv(2): nothing was mapped, and recv_skip_hint
+ * bytes are to be read. Returns 1 if TCP may answer.
  */
 static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user *optlen)
 {
@@ -265,7 +264,7 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 	end = live_end(sk);
 	if (!end) {
 		end = sks_end_get(sk);
-		if (end)	/* TCP's own may take bytes when the peer has come */
+		if (end)	/* TCP's own function may take bytes after the peer has come */
 			set_bit(END_RX_EARLY, &end->flags);
 		release_sock(sk);
 		return 1;
@@ -285,7 +284,7 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 			zc.recv_skip_hint = sks_look_inq(sk, end);
 			zc.inq = sks_look_inq_hint(sk, end);
 		} else {
-			err = 1;	/* un-paired: another connection's, perhaps */
+			err = 1;	/* un-paired, and perhaps in another connection now */
 		}
 		release_sock(sk);
 	}
@@ -333,7 +332,7 @@ static void fill(struct proto *clone)
 	clone->getsockopt = proto_getsockopt;
 	clone->sock_is_readable = sks_rx_is_readable;
 #ifdef CONFIG_BPF_SYSCALL
-	/* A sockmap would replace sk_prot under us: -EOPNOTSUPP instead. */
+	/* A sockmap would replace sk_prot behind our back. With NULL it gets -EOPNOTSUPP. */
 	clone->psock_update_sk_prot = NULL;
 #endif
 }

@@ -11,9 +11,9 @@
 
 #define RCVLOWAT_INTERVAL	2UL	/* jiffies */
 
-/* Ends with END_LOWAT_QUEUED. Each entry holds the end and its peer. */
+/* The ends with END_LOWAT_QUEUED. The list holds each of them and its peer. */
 static LLIST_HEAD(pending);
-static unsigned long interval = RCVLOWAT_INTERVAL;	/* written by rcvlowat_work() only */
+static unsigned long interval = RCVLOWAT_INTERVAL;	/* rcvlowat_work() alone writes it */
 
 static void rcvlowat_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(rcvlowat, rcvlowat_work);
@@ -48,7 +48,7 @@ static bool in_flight(const struct pair_end *end)
 	flight = sk && READ_ONCE(sk->sk_state) != TCP_CLOSE &&
 		 READ_ONCE(tcp_sk(sk)->snd_una) != READ_ONCE(tcp_sk(sk)->write_seq);
 	rcu_read_unlock();
-	smp_rmb();	/* snd_una before the caller's look at rcv_nxt */
+	smp_rmb();	/* read snd_una before the caller reads rcv_nxt */
 	return flight;
 }
 
@@ -82,7 +82,7 @@ static void rcvlowat_work(struct work_struct *work)
 		again = in_flight(end) && tcp_may_not_wake(end, peer);
 		sks_look_at_tcp(peer, &seq, &told);
 		others = again && test_and_set_bit(END_LOWAT_QUEUED, &end->flags);
-		/* Also for what arrived between this look and that of the task that set the bit. */
+		/* Look again, for what arrived before the other task set the bit. */
 		if (others)
 			sks_look_at_tcp(peer, &seq, &told);
 		if (seq != known && !told)
@@ -117,7 +117,7 @@ void sks_rcvlowat_sent(struct pair_end *end, u32 before)
 	bool begun, told = true;
 	u32 seq = before;
 
-	smp_mb();	/* the sent bytes before the look at the mark; pairs with _kick_poller() */
+	smp_mb();	/* send before reading the mark; pairs with sks_rcvlowat_poller() */
 	if (!tcp_may_not_wake(end, peer))
 		return;
 	begun = queue_begin(end);
@@ -125,7 +125,7 @@ void sks_rcvlowat_sent(struct pair_end *end, u32 before)
 	sks_look_at_tcp(peer, &seq, &told);
 	if (seq != before && !told)
 		sks_wake_reader(peer);
-	/* If the work is queued already, it tells of what arrived before. */
+	/* If the work was queued already, it notifies the reader of what arrived before. */
 	if (begun || seq != before)
 		WRITE_ONCE(end->lowat_known, seq);
 	if (begun)
@@ -146,16 +146,16 @@ void sks_rcvlowat_poller(struct pair_end *end)
 {
 	u32 seq;
 
-	/* The mark before the look. A sender that sends later sees the mark. */
+	/* Set the mark before the look. A sender that sends later sees the mark. */
 	smp_mb();
 	if (!ring_len(&end->ring) || !in_flight(end))
 		return;
 	seq = sks_look_rcv_nxt(sks_end_peer(end));
 	if (!queue_begin(end))
 		return;
-	/* The caller looks for itself next. Every other waiter is told of what arrived before
-	 * this: by the holder of the bit until now, by the work, which finds this bit, or by a
-	 * sender that has yet to reach the bit.
+	/* The caller looks for itself next. Every other waiter is notified of what arrived before
+	 * this. The holder of the bit until now does so, or the work, which finds this bit. Or it
+	 * is a sender that has yet to reach the bit.
 	 */
 	WRITE_ONCE(end->lowat_known, seq);
 	queue_later(end);
@@ -166,9 +166,9 @@ void sks_rcvlowat_marked(struct sock *sk)
 	struct pair_end *end = sks_end_get_rcu(sk), *peer;
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	smp_mb();	/* the mark before the look; pairs with the sender's is_below_mark() */
+	smp_mb();	/* set the mark before the look; pairs with the sender's is_below_mark() */
 	peer = end ? sks_end_peer(end) : NULL;
-	/* TCP has told of these bytes if they reach the mark by themselves. */
+	/* If TCP's bytes reach the mark by themselves, TCP has notified the reader. */
 	if (!peer || !sks_look_ring_unread(sk, end) || sock_flag(sk, SOCK_DONE) ||
 	    (int)(tp->rcv_nxt - tp->copied_seq) >= sk->sk_rcvlowat)
 		return;
@@ -178,7 +178,7 @@ void sks_rcvlowat_marked(struct sock *sk)
 
 void sks_rcvlowat_exit(void)
 {
-	synchronize_rcu();	/* pollers */
+	synchronize_rcu();	/* waits for pollers */
 	/* Detached sockets count as having nothing in flight, so the work ends. */
 	flush_delayed_work(&rcvlowat);
 }

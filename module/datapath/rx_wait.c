@@ -2,12 +2,11 @@
 /*
  * Readers that wait for bytes.
  *
- * A reader spins for as long as SO_BUSY_POLL, or who enrolled it, says. Without that it spins
- * too, but only where its last waits were over within sks_short_wait, and no longer than
- * that: going to sleep and being woken on another CPU takes as long, and the writer's time
- * besides. The first wait that is longer ends it, and it takes SHORT_WAITS in turn to begin
- * again, so a reader burns no more than it has saved, or would have. Compare what a mutex and
- * KVM do.
+ * A reader spins for as long as SO_BUSY_POLL or its policy says. Without that it spins only if its
+ * last waits ended within sks_short_wait, and no longer than that. Going to sleep and being woken
+ * on another CPU takes as long, and costs the writer time besides. The first longer wait ends the
+ * spinning. SHORT_WAITS short waits in a row begin it again. So a reader burns no more CPU time
+ * than it has saved, or would have saved. Compare what a mutex and KVM do.
  */
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
@@ -25,19 +24,21 @@
 
 #define SHORT_WAITS	2
 
-/* A reader that spins, had bytes at once when it did so last, and has sent nothing since, is at
- * the end of a stream. It looks this much later: each look, and each message that it takes alone,
- * keeps the writer, whose cache lines it takes.
+/* A reader is at the end of a stream if it spins, had bytes at once when it last spun, and has
+ * sent nothing since. It looks at the ring this much later. Each look, and each message that it
+ * takes alone, delays the writer, whose cache lines it takes.
  */
 #define GATHER		(2 * NSEC_PER_USEC)
 
-/* At once: before so much was over, the time to gather included. */
+/* Bytes came "at once" if the reader had spun for less than this, the time to gather included. */
 #define HOT		(GATHER + NSEC_PER_USEC)
 
-/* A reader, and when by local_clock(); 0: nobody wants to know. */
+/* A reader that waits, with times by local_clock(). They are 0 if the length of the wait does not
+ * matter.
+ */
 struct rx_sleeper {
 	struct wait_queue_entry wait;
-	u64 began;	/* to wait, spinning or asleep */
+	u64 began;	/* start of the wait, spinning or asleep */
 	u64 woken;
 };
 
@@ -46,7 +47,7 @@ static bool rx_has_bytes(const struct sock *sk, const struct pair_end *end, u32 
 	const u32 total = sks_look_available(sk, end);
 	int mark;
 
-	/* Fewer, where who looks without taking is not alone. */
+	/* Not only more: with MSG_PEEK another reader may have taken bytes, so there are fewer. */
 	if (likely(pos != SOCKSPLICE_RX_MARK))
 		return total != pos;
 	mark = READ_ONCE(sk->sk_rcvlowat);
@@ -61,8 +62,8 @@ bool sks_rx_has_more(const struct sock *sk, const struct pair_end *end, u32 pos)
 	       test_bit(END_RX_CLOSED, &end->flags);
 }
 
-/* Not by way of SO_BUSY_POLL: TCP would spin on the network device, where the socket is not
- * paired or not any more.
+/* How long the reader is to spin. We do not set SO_BUSY_POLL for that, because TCP would spin on
+ * the network device while the socket is not paired, or not any more.
  */
 static u64 busy_poll_nsec(const struct sock *sk, const struct pair_end *end)
 {
@@ -74,8 +75,9 @@ static u64 busy_poll_nsec(const struct sock *sk, const struct pair_end *end)
 	return min(usec, SOCKSPLICE_BUSY_POLL_MAX) * (u64)NSEC_PER_USEC;
 }
 
-/* Another CPU may be about to write, and nobody else wants this one, who may be the
- * writer. A real-time task has to sleep, as RLIMIT_RTTIME counts until it does.
+/* True if the wait may be short: another CPU may be about to write, and no other task wants this
+ * CPU. (Such a task may be the writer.) A real-time task has to sleep, because RLIMIT_RTTIME
+ * counts until it does.
  */
 static bool may_be_short(void)
 {
@@ -87,13 +89,13 @@ static u64 short_nsec(void)
 	return (u64)READ_ONCE(sks_short_wait) * NSEC_PER_USEC;
 }
 
-/* With the lock dropped. Takes the time off @timeo as schedule_timeout() would. */
+/* Spins with the lock dropped. Takes the time off @timeo as schedule_timeout() would. */
 static bool rx_spin(struct sock *sk, struct pair_end *end, long *timeo, u32 pos, s64 budget)
 {
 	const u64 sent = end->ring_bytes + end->tcp_bytes;
 	const s64 gather = end->rx_stream_tail && sent == end->rx_sent ? min(GATHER, budget) : 0;
 	const unsigned long before = jiffies;
-	s64 spun = 0;	/* less than nothing, perhaps, on another CPU */
+	s64 spun = 0;	/* may be negative if the task moved to another CPU */
 	bool hit;
 	u64 start;
 
@@ -125,8 +127,8 @@ static bool rx_spin(struct sock *sk, struct pair_end *end, long *timeo, u32 pos,
 	return hit;
 }
 
-/* Off the queue at the first wake-up, so that a writer that goes on writing before
- * this reader runs sees no sleeper and spends no time on waking it again.
+/* Takes the reader off the queue at the first wake-up. So a writer that goes on writing before
+ * this reader runs finds no sleeper, and spends no time on waking it again.
  */
 static int rx_wake(struct wait_queue_entry *wait, unsigned int mode, int flags, void *key)
 {
@@ -154,14 +156,14 @@ static int rx_sleep(struct sock *sk, struct pair_end *end, long *timeo, u32 pos,
 	s->wait.func = rx_wake;
 	add_wait_queue(sk_sleep(sk), &s->wait);
 	sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
-	/* On the queue before the look at the ring: pairs with skwq_has_sleeper() in the
-	 * writer's call of sk_data_ready. TCP needs none, its writer holds our lock.
+	/* Queue the reader before it looks at the ring. Pairs with skwq_has_sleeper() in the
+	 * writer's call of sk_data_ready. TCP needs no barrier, because its writer holds our lock.
 	 */
 	smp_mb();
 	rc = sk_wait_event(sk, timeo, sks_rx_has_more(sk, end, pos), &s->wait);
 	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
-	/* Takes the queue's lock, even off the queue: nobody is in rx_wake() any more, so
-	 * the module may go.
+	/* Takes the queue's lock, even if the reader is off the queue. So no CPU is in rx_wake()
+	 * any more, and the module may go.
 	 */
 	remove_wait_queue(sk_sleep(sk), &s->wait);
 	return rc;
@@ -176,7 +178,7 @@ int sks_rx_wait(struct sock *sk, struct pair_end *end, long *timeo, u32 pos)
 
 	if (!spin && may_be && end->rx_short >= SHORT_WAITS)
 		spin = short_nsec();
-	/* TCP tells of what comes to it only from the mark on, by its own bytes. */
+	/* TCP notifies its readers only when its own bytes reach the mark. */
 	if (READ_ONCE(sk->sk_rcvlowat) > 1)
 		sks_rcvlowat_poller(sks_end_peer(end));
 	sks_end_pin(sk, end);

@@ -8,14 +8,13 @@ struct pipe_inode_info;
 struct sock;
 struct socket;
 
-/* True if splice(2) from @sk is ours to serve, because its peer may put bytes
- * into a ring. No lock needed: once paired a socket stays so until nobody puts
- * bytes into its ring any more.
+/* True if splice(2) from @sk is ours to serve, because its peer may put bytes into a ring. Needs
+ * no lock: a paired socket stays paired until no more bytes go into its ring.
  */
 bool sks_pair_owns(struct sock *sk);
 
-/* The same for a call that enters TCP's own tcp_splice_read() if the answer is no: that is
- * noted in the end of a socket whose peer is yet to come (END_RX_EARLY).
+/* Like sks_pair_owns(), for a call that enters TCP's own tcp_splice_read() if the answer is no. In
+ * that case sets END_RX_EARLY in the end of a socket whose peer is yet to come.
  */
 bool sks_pair_splices(struct sock *sk);
 
@@ -32,7 +31,7 @@ ssize_t sks_pair_splice_read(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
 			     unsigned int flags);
 
-/* Registers with the hooks on splice(2) and SO_RCVLOWAT, which come up after this. */
+/* Registers with the hooks on splice(2) and SO_RCVLOWAT. Called before they are installed. */
 void sks_pair_splice_init(void);
 
 #endif /* SOCKSPLICE_SPLICE_H */

@@ -2,12 +2,15 @@
 /*
  * Writers that wait for space.
  *
- * A blocking one waits for as long as its reader takes a good part of the ring every now and
- * then. One that does not block may not be kept, and must not be told EAGAIN where TCP, whose
- * buffers hold more, would have taken its bytes. But TCP's way costs time, too: for about as long
- * it waits, where the reader has shown that it takes at least as much in that time as TCP would
- * have carried. It would go on over TCP all the more often if it did not, as a reader that
- * has the bytes of both ways to take is slower.
+ * A blocking writer waits for as long as its reader takes a good part of the ring every now and
+ * then.
+ *
+ * A writer that does not block must not get EAGAIN where TCP, whose buffers hold more, would have
+ * taken its bytes. Nor may the call block. But sending by TCP costs time, too. So the writer gets
+ * a short wait, about as long as TCP's way takes: it spins, or naps (core/nap.h). It waits only if
+ * the reader has shown that it takes at least as much in that time as TCP would have carried.
+ * Without short waits the writer would go on over TCP ever more often: a reader that takes bytes
+ * from both ring and TCP is slower.
  */
 #include <linux/minmax.h>
 #include <linux/sched/clock.h>
@@ -24,22 +27,25 @@
 #include "pair/end.h"
 #include "pair/wake.h"
 
-/* How long a blocking writer waits for a reader that takes next to nothing before it
- * goes on over TCP, whose buffers hold more than the ring.
+/* How long a blocking writer waits for a reader that takes next to nothing. Then it goes on over
+ * TCP, whose buffers hold more than the ring.
  */
 #define SPILL_WAIT	max(HZ / 100, 2)
 
 #define SPIN_WAIT	(30 * NSEC_PER_USEC)
 
-/* All moments of a call, but for the one in which they are over. */
+/* Limit of all short waits of a call. The wait in which it is reached may exceed it. */
 #define MOMENTS_MAX	(500 * NSEC_PER_USEC)
 
-/* A moment was in vain if the reader has taken nothing, or less than a byte in two ns and so
- * many besides, which is slower than TCP carries them; unless it has taken all there was.
+/* A short wait was in vain if the reader has taken nothing, or less than this many bytes plus one
+ * byte in 2 ns. That is slower than TCP carries them. It was not in vain if the reader has emptied
+ * the ring.
  */
 #define VAIN_GRACE	16384U
 
-/* After moments in vain one is left out, then three, seven ..., and so many at most. */
+/* After a short wait in vain the next one is left out, then three, seven ..., and at most this
+ * many.
+ */
 #define VAIN_RUN_MAX	255
 
 bool sks_tx_is_behind(const struct sock *sk, const struct pair_end *end,
@@ -70,10 +76,10 @@ static bool space_or_end(struct sock *sk, struct pair_end *end,
 	       (between && READ_ONCE(end->tx_turns));
 }
 
-/* Part of somebody's message is in the ring, and he waits, without the lock, for space
- * where TCP, whose buffer is larger, would have taken all of it: nothing may come between.
- * So he goes on over TCP at once, and we wait for that as for the lock, which he would
- * hold on TCP: however the socket blocks, and whatever signal comes. May drop the lock.
+/* Another task has part of its message in the ring. It waits, without the lock, for space where
+ * TCP, whose buffer is larger, would have taken the whole message. Our bytes must not come
+ * between. So we make that task go on over TCP at once, and wait for it as for the lock, which it
+ * would hold on TCP: however the socket blocks, and whatever signal comes. May drop the lock.
  */
 static noinline void wait_turn(struct sock *sk, struct pair_end *end)
 {
@@ -81,7 +87,7 @@ static noinline void wait_turn(struct sock *sk, struct pair_end *end)
 
 	do {
 		peer = sks_end_hold(end);
-		/* While this is not zero, nobody sets tx_mid_message. */
+		/* While this is not zero, no task sets tx_mid_message. */
 		WRITE_ONCE(end->tx_turns, end->tx_turns + 1);
 		sks_wake_sleepers(sk);
 		release_sock(sk);
@@ -106,10 +112,10 @@ static bool may_spin(void)
 	return num_online_cpus() > 1 && single_task_running();
 }
 
-/* The reader usually runs, on another CPU, and half a ring is a matter of
- * microseconds: look for that long before sleeping, as a mutex does for its
- * owner. Not while another task wants this CPU: it may be the reader. With the lock
- * dropped. @behind: for a ring that may be opened again. True if there is one, or space.
+/* Looks for space for SPIN_WAIT before the writer sleeps, as a mutex spins while its owner runs.
+ * The reader usually runs on another CPU, and takes half a ring in microseconds. Stops if another
+ * task wants this CPU, because that may be the reader. The lock is dropped meanwhile. @behind:
+ * waits for a ring that may be opened again, instead of space. True if that has come.
  */
 static bool spin(struct sock *sk, struct pair_end *end,
 		 struct pair_end *peer, bool between, bool behind)
@@ -149,9 +155,9 @@ static void sleep_end(struct sock *sk, struct pair_end *end, struct wait_queue_e
 		WRITE_ONCE(end->want_space, 0);
 }
 
-/* Until there is space, for as long as the reader takes a good part of the ring every now
- * and then: else false, or where *@timeo is over. Similar to sk_stream_wait_memory(). Shortens
- * *@timeo by the time spent.
+/* Sleeps until there is space. False once the reader no longer takes a good part of the ring every
+ * now and then, or once *@timeo is over. Similar to sk_stream_wait_memory(). Shortens *@timeo by
+ * the time spent.
  */
 static bool sleep_until_space(struct sock *sk, struct pair_end *end,
 			      struct pair_end *peer, long *timeo, bool between)
@@ -166,8 +172,8 @@ static bool sleep_until_space(struct sock *sk, struct pair_end *end,
 
 		do {
 			WRITE_ONCE(end->want_space, 1);
-			/* The wish before the look at the tail: pairs with the
-			 * barrier in sks_rx_consume().
+			/* Set the wish before reading the tail. Pairs with the barrier in
+			 * sks_rx_consume().
 			 */
 			smp_mb();
 			if (sk_wait_event(sk, &t, space_or_end(sk, end, peer, between),
@@ -185,7 +191,7 @@ static bool sleep_until_space(struct sock *sk, struct pair_end *end,
 	return again;
 }
 
-/* Lets go of the CPU for a moment: the reader may want it. */
+/* Naps, because the reader may want this CPU. */
 static void sleep_moment(struct sock *sk, struct pair_end *end,
 			 struct pair_end *peer, bool between, bool behind)
 {
@@ -197,8 +203,8 @@ static void sleep_moment(struct sock *sk, struct pair_end *end,
 		smp_mb();	/* as in sleep_until_space() */
 	}
 	release_sock(sk);
-	/* On its way to sleep before the look at the mark that who wakes it leaves: pairs with
-	 * the barrier in woken_wake_function(). Whoever it was, one look is enough.
+	/* Set the task's state before reading the mark that a wake-up leaves. Pairs with the
+	 * barrier in woken_wake_function(). After any wake-up one look at the ring is enough.
 	 */
 	set_current_state(TASK_INTERRUPTIBLE);
 	if (!(READ_ONCE(wait.flags) & WQ_FLAG_WOKEN) &&
@@ -211,7 +217,7 @@ static void sleep_moment(struct sock *sk, struct pair_end *end,
 
 static void judge_moment(struct pair_end *end, u32 took, s64 spent, bool drained)
 {
-	/* Cut short: by a signal, say, or by bytes for us. */
+	/* The wait was cut short: by a signal, say, or by bytes that this socket received. */
 	if (!took && spent < SPIN_WAIT)
 		return;
 	if (!drained && (!took || took + VAIN_GRACE < spent / 2))
@@ -221,7 +227,9 @@ static void judge_moment(struct pair_end *end, u32 took, s64 spent, bool drained
 	end->wait_skips_left = end->wait_backoff;
 }
 
-/* For a writer that does not block. A real-time task is not made to give up its CPU. */
+/* The short wait of a writer that does not block. A real-time task does not nap: it is not made to
+ * give up its CPU. True if the writer should look at the ring again.
+ */
 static bool wait_moment(struct sock *sk, struct pair_end *end,
 			struct pair_end *peer, struct tx_wait *w, size_t left, bool between)
 {

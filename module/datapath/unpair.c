@@ -14,7 +14,7 @@
 #include "pair/verdict.h"
 #include "pair/wake.h"
 
-#define DROP_DELAY_MAX	(HZ / 10)	/* between two looks at readers that do not read */
+#define DROP_DELAY_MAX	(HZ / 10)	/* longest time between two looks at slow readers */
 
 static void drop_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(drop, drop_work);
@@ -22,10 +22,10 @@ static DECLARE_DELAYED_WORK(drop, drop_work);
 /* drop_work() only. */
 static struct pairs_batch batch;
 static unsigned int draining;		/* pairs seen in this pass */
-static bool soon;			/* something moved */
+static bool soon;			/* a ring was closed or an end detached in this pass */
 
-/* True once nothing more goes into the ring of @end: nobody owns its socket, so
- * nobody is in the middle of an append.
+/* Closes the ring of @end. True once no more bytes go into it: the work sets the bit while no task
+ * owns the socket, so no task is in the middle of an append.
  */
 static bool close_ring(struct pair_end *end)
 {
@@ -34,22 +34,24 @@ static bool close_ring(struct pair_end *end)
 	if (!test_bit(END_TX_CLOSED, &end->flags)) {
 		sk = sks_end_trylock(end);
 		if (IS_ERR_OR_NULL(sk))
-			return false;	/* if it is gone, the bit says so next time */
+			return false;	/* if the socket is gone, the bit is set next time */
 		sks_close_ring(sk, end);
 		sks_end_unlock(sk);
 		soon = true;
 	}
-	smp_rmb();	/* the bit before the look at the ring: see enum end_flag */
+	smp_rmb();	/* read the bit before the ring: see END_TX_CLOSED */
 	return true;
 }
 
-/* Of what its peer sends by TCP, which has gone first and would do so (rcvlowat.h). */
+/* Wakes the reader for data that its peer has sent by TCP. The peer has detached and no longer
+ * does so itself (rcvlowat.h).
+ */
 static void notify_missed_tcp_data(struct sock *sk, struct pair_end *end)
 {
 	bool told;
 	u32 seq;
 
-	smp_rmb();	/* the peer's detaching before what it left here */
+	smp_rmb();	/* read peer->sk before left_known; pairs with end_attachment() */
 	rcu_read_lock();
 	seq = sks_look_received(sk, &told);
 	if (seq != READ_ONCE(end->left_known) && !told)
@@ -58,7 +60,7 @@ static void notify_missed_tcp_data(struct sock *sk, struct pair_end *end)
 	end->left_known = seq;
 }
 
-/* Takes @end off its socket if it has read the closed ring to the bottom. */
+/* Detaches @end if its socket has read the closed ring to the bottom. */
 static void end_reader(struct pair_end *end, struct pair_end *peer)
 {
 	const bool alone = !rcu_access_pointer(peer->sk);
@@ -105,7 +107,7 @@ static void drop_work(struct work_struct *work)
 		delay = 1;
 	else
 		delay = min(2 * delay, (unsigned long)DROP_DELAY_MAX);
-	/* Who marks a pair starts the work himself. */
+	/* A task that marks a pair starts the work. */
 	if (draining)
 		schedule_delayed_work(&drop, sks_throttle(began, delay));
 }
@@ -116,7 +118,9 @@ static void start(void)
 	schedule_delayed_work(&drop, 0);
 }
 
-/* Told and counted once, whichever ends are marked at the same time. */
+/* Marks both ends. Counts and reports the pair once, even if both ends are marked at the same
+ * time: both callers begin with the same end.
+ */
 static void mark(struct pair_end *a, struct pair_end *b, const char *reason)
 {
 	bool marked;
@@ -174,7 +178,7 @@ void sks_unpair_all(void)
 	static struct pairs_batch all;	/* lock */
 
 	mutex_lock(&lock);
-	/* Not under pairs_lock: thousands may have to be told to a listener. */
+	/* Not under pairs_lock: thousands of verdicts may have to be sent to a listener. */
 	sks_pairs_each(&all, is_not_dropped, mark_any);
 	mutex_unlock(&lock);
 	start();

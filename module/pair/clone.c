@@ -30,8 +30,8 @@ void sks_clone_set(struct sock *sk)
 
 void sks_clone_unset(struct sock *sk)
 {
-	/* Leave a struct proto that somebody else has put there since. That user has kept
-	 * ours, and may call it or put it back at any time (OpenVPN's ovpn does).
+	/* Leave a struct proto that other code has put there since. That code has kept ours, and
+	 * may call it or put it back at any time (OpenVPN's ovpn does).
 	 */
 	if (sk->sk_prot == &clone_v6)
 		WRITE_ONCE(sk->sk_prot, &tcpv6_prot);

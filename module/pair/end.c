@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Attaching a end to a socket and taking it off again; see end.h for what
- * keeps what alive.
+ * Attaching an end to a socket and detaching it again. end.h has the lifetimes.
  *
- * A socket is ours by two words, both written under its lock: sk_prot, which
- * brings its system calls to datapath/, and the ULP slot, which
- *   - tells us of the socket's end: tcp_cleanup_ulp() calls ->release once,
- *     whatever way the socket dies, and then drops the module reference;
- *   - keeps kTLS, sockmap, MPTCP and listen() away, all of which would copy or
- *     overwrite sk_prot without asking.
- * The slot is written directly, because tcp_set_ulp() is not exported.
+ * Two words make a socket ours. Both are written under its lock. One is sk_prot, which brings the
+ * socket's system calls to datapath/. The other is the ULP slot, which
+ *   - tells us when the socket dies: tcp_cleanup_ulp() calls ->release once, however the socket
+ *     dies, and then drops the module reference;
+ *   - keeps kTLS, sockmap, MPTCP and listen() away, all of which would copy or overwrite sk_prot
+ *     without asking. We write the slot directly, because tcp_set_ulp() is not exported.
  */
 #include <linux/gfp.h>
 #include <linux/module.h>
@@ -60,7 +58,7 @@ void sks_end_put(struct pair_end *end, struct pair_end *peer)
 		end_unref(peer);
 }
 
-/* The references that end_attachment() took for the pins go with the last of them. */
+/* The last pin drops the references that end_attachment() took for all of them. */
 void sks_end_unpin(const struct sock *sk, struct pair_end *end)
 {
 	sock_owned_by_me(sk);
@@ -70,8 +68,8 @@ void sks_end_unpin(const struct sock *sk, struct pair_end *end)
 	}
 }
 
-/* What the attachment held, one grace period after it ended: softirqs and
- * tcp_poll() look at both ends, and the peer at our socket, under RCU alone.
+/* Drops what the attachment held, one grace period after it ended. Until then softirqs and
+ * tcp_poll() may look at both ends, and the peer at our socket, under RCU alone.
  */
 static void end_gone_rcu(struct rcu_head *rcu)
 {
@@ -86,15 +84,15 @@ static void end_gone_rcu(struct rcu_head *rcu)
 }
 
 /*
- * The end of an attachment; the caller sees to sk_prot and the slot.
- *   a. Both directions are closed, so that neither end puts bytes into a ring
- *      that nobody can reach.
- *   b. Out of the identity table: nobody can link us any more, so peer is now
- *      what it will ever be.
- *   c. Out of the tree, once both ends have ended.
- *   d. Tasks of this socket that wait with the lock dropped go on using both
- *      ends: from here on by references.
- *   e. The peer cannot find our socket any more; who already has may use it
+ * Ends an attachment. The caller sees to sk_prot and the slot. The steps:
+ *   a. Both directions are closed, so neither socket puts bytes into a ring that nothing
+ *      will read.
+ *   b. The end leaves the table of match.c. Nothing can link it any more, so peer has its
+ *      final value.
+ *   c. The pair leaves the tree, once both ends are detached.
+ *   d. Tasks of this socket that wait with the lock dropped go on using both ends. From
+ *      here on they do so by references.
+ *   e. The peer cannot find our socket any more. A CPU that has found it already may use it
  *      until the grace period ends, when all references go (end_gone_rcu).
  */
 static void end_attachment(struct sock *sk, struct pair_end *end)
@@ -102,18 +100,18 @@ static void end_attachment(struct sock *sk, struct pair_end *end)
 	struct pair_end *peer;
 	bool last = false;
 
-	smp_mb__before_atomic();	/* after the last append */
+	smp_mb__before_atomic();	/* the append before the bit; pairs with close_ring() */
 	set_bit(END_TX_CLOSED, &end->flags);
 	set_bit(END_RX_CLOSED, &end->flags);
 	unpark(end);
 
 	peer = sks_end_peer(end);
 	if (peer) {
-		/* What its socket sends by TCP from now on rcvlowat.c does not see. The
-		 * un-pairing of the reader watches for it (unpair.c).
+		/* From now on rcvlowat.c does not see what this socket sends by TCP. The work that
+		 * un-pairs the peer watches for it (unpair.c).
 		 */
 		WRITE_ONCE(peer->left_known, sks_look_rcv_nxt(peer));
-		smp_wmb();	/* before end->sk is cleared; pairs with unpair.c */
+		smp_wmb();	/* before end->sk is cleared; pairs with notify_missed_tcp_data() */
 		last = sks_pairs_leave(end, peer);
 	}
 	if (last)
@@ -128,12 +126,14 @@ static void end_attachment(struct sock *sk, struct pair_end *end)
 
 	end->gone_sk = sk;
 	RCU_INIT_POINTER(end->sk, NULL);
-	call_rcu_hurry(&end->rcu, end_gone_rcu);	/* it keeps the socket and its namespace */
+	call_rcu_hurry(&end->rcu, end_gone_rcu);	/* hurry: it holds the socket and its
+							 * namespace
+							 */
 	sks_detached();
 }
 
-/* tcp_cleanup_ulp(): the socket is being destroyed; the core clears the slot's
- * ops and drops the module reference after we return.
+/* Called by tcp_cleanup_ulp(): the socket is being destroyed. The core clears the slot's ops and
+ * drops the module reference after we return.
  */
 static void ulp_release(struct sock *sk)
 {
@@ -144,9 +144,9 @@ static void ulp_release(struct sock *sk)
 	if (guest) {
 		WRITE_ONCE(end->guest, NULL);
 		sks_guest_ops->release(sk, guest);
-		module_put(THIS_MODULE);	/* the core drops one, for the end */
+		module_put(THIS_MODULE);	/* the core drops the end's reference */
 	}
-	/* sk_prot is still used to uncharge what the socket holds. */
+	/* TCP still uses sk_prot, to uncharge the socket's memory. */
 	sks_clone_unset(sk);
 	rcu_assign_pointer(icsk->icsk_ulp_data, NULL);
 	end_attachment(sk, end);
@@ -158,7 +158,7 @@ void sks_end_detach(struct sock *sk)
 
 	sock_owned_by_me(sk);
 	if (end->guest) {
-		/* end->guest stays, for who has found @end a moment ago, under RCU. */
+		/* end->guest stays, for readers that found @end under RCU before this. */
 		sks_guest_ops->inherit(sk, end->guest);
 	} else {
 		sks_slot_clear(sk);
@@ -175,7 +175,7 @@ void sks_end_detach_if_unmatched(struct sock *sk)
 
 	if (!end || test_bit(END_PARKED, &end->flags))
 		return;
-	smp_rmb();	/* pairs with unpark_locked(): linked first */
+	smp_rmb();	/* read END_PARKED before peer; pairs with unpark_locked() */
 	if (!sks_end_peer(end))
 		sks_end_detach(sk);
 }
@@ -192,13 +192,13 @@ struct sock *sks_end_trylock(struct pair_end *end)
 	}
 	spin_lock_bh(&sk->sk_lock.slock);
 	if (!rcu_access_pointer(end->sk)) {
-		ret = NULL;	/* detached before we had the lock */
+		ret = NULL;	/* the end was detached before we had the lock */
 	} else if (sock_owned_by_user_nocheck(sk)) {
 		ret = ERR_PTR(-EBUSY);
 	} else {
-		/* Both are held on return. sparse knows no function that returns
-		 * sometimes with and sometimes without them: told that they are not,
-		 * it finds every way balanced.
+		/* Both locks are held on return. sparse cannot express a function that returns
+		 * sometimes with and sometimes without locks. So we tell it that they are not
+		 * held, and it finds every path balanced.
 		 */
 		__release(&sk->sk_lock.slock);
 		__release(RCU);
@@ -211,7 +211,7 @@ struct sock *sks_end_trylock(struct pair_end *end)
 
 void sks_end_unlock(struct sock *sk)
 {
-	__acquire(&sk->sk_lock.slock);	/* as _trylock told sparse */
+	__acquire(&sk->sk_lock.slock);	/* undoes what _trylock told sparse */
 	__acquire(RCU);
 	spin_unlock_bh(&sk->sk_lock.slock);
 	rcu_read_unlock();

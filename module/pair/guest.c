@@ -25,7 +25,9 @@ bool sks_guest_has_callbacks(const struct pair_end *end, const struct sock *sk)
 
 	if (likely(known))
 		return true;
-	/* A splice may be replacing the callbacks, or putting TCP's back. */
+	/* A splice may be replacing the callbacks, or putting TCP's back. Look again under the
+	 * lock.
+	 */
 	read_lock_bh(&lock->sk_callback_lock);
 	known = are_known(end, sk);
 	read_unlock_bh(&lock->sk_callback_lock);

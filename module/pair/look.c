@@ -21,7 +21,7 @@ int sks_look_inq_hint(const struct sock *sk, const struct pair_end *end)
 	if (!end)
 		return tp->rcv_nxt - tp->copied_seq;
 	inq = sks_look_available(sk, end);
-	/* The FIN may have been taken with TCP's bytes that stood before the ring's. */
+	/* A reader may have taken the FIN together with TCP's bytes before the ring's. */
 	return inq && sock_flag(sk, SOCK_DONE) && tp->rcv_nxt == tp->copied_seq ? inq + 1 : inq;
 }
 
@@ -30,9 +30,9 @@ u32 sks_look_received(const struct sock *sk, bool *told)
 	const u32 seq = READ_ONCE(tcp_sk(sk)->rcv_nxt);
 	int mark;
 
-	/* Between two arrivals the unread bytes only become fewer, and TCP looks again when
-	 * the mark is lowered. So if the test below holds now, it held when the last byte
-	 * arrived, or TCP has told the reader since.
+	/* Between two arrivals the number of unread bytes only falls, and TCP looks again when the
+	 * mark is lowered. So if the test below holds now, it held when the last byte arrived, or
+	 * TCP has notified the reader since.
 	 */
 	smp_rmb();
 	mark = READ_ONCE(sk->sk_rcvlowat);

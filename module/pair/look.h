@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a socket's reader may take now, in order, and what its TCP has received.
+ * What the reader of a socket may take now, in order, and what the socket's TCP has received.
  */
 #ifndef SOCKSPLICE_LOOK_H
 #define SOCKSPLICE_LOOK_H
@@ -11,9 +11,9 @@
 #include "pair/end.h"
 
 struct rx_readable {
-	u32 tcp;	/* first, from TCP; a FIN counts as one */
-	u32 ring;	/* then, from the ring; 0 if it is out of reach */
-	u32 after;	/* then, from TCP; 0 while ring is */
+	u32 tcp;	/* comes first, from TCP; a FIN counts as one byte */
+	u32 ring;	/* comes next, from the ring; 0 if that is out of reach */
+	u32 after;	/* comes last, from TCP; 0 while @ring is */
 };
 
 static inline bool end_is_live(const struct pair_end *end)
@@ -21,7 +21,7 @@ static inline bool end_is_live(const struct pair_end *end)
 	return sks_end_peer(end) && !test_bit(END_SHADOW, &end->flags);
 }
 
-/* The end of a locked socket if it is paired and moves data, else NULL. */
+/* The end of @sk, which is locked, if it is paired and moves data, else NULL. */
 static inline struct pair_end *live_end(const struct sock *sk)
 {
 	struct pair_end *end = sks_end_get(sk);
@@ -29,7 +29,7 @@ static inline struct pair_end *live_end(const struct sock *sk)
 	return end && end_is_live(end) ? end : NULL;
 }
 
-/* Exact with the socket locked; without it a snapshot, good for a wake-up. */
+/* Exact if the socket is locked. Without the lock a snapshot, which is enough for a wake-up. */
 static inline void rx_readable(const struct sock *sk, const struct pair_end *end,
 			       struct rx_readable *l)
 {
@@ -39,11 +39,11 @@ static inline void rx_readable(const struct sock *sk, const struct pair_end *end
 	u32 copied, used;
 	s32 tcp, gap;
 
-	/* rcv_nxt before the ring: what TCP delivers later may be younger than
-	 * bytes that a ring seen empty here holds by then. Pairs with the barrier
-	 * after the publish in tx_append(): the peer publishes before it hands TCP
-	 * anything younger, and the softirq that delivers that is a third party,
-	 * to which the release of the head means nothing.
+	/* Load rcv_nxt before the ring. Otherwise bytes that TCP delivers between the loads could
+	 * be younger than bytes in a ring that looked empty here. Pairs with the barrier after the
+	 * publish in tx_append(): the peer publishes before it gives TCP anything younger. A
+	 * release of the head would not do, because the softirq that delivers the younger bytes is
+	 * a third party.
 	 */
 	smp_rmb();
 	used = ring_len(&peer->ring);
@@ -70,8 +70,8 @@ static inline u32 rx_readable_total(const struct rx_readable *l)
 	return l->tcp + l->ring + l->after;
 }
 
-/* True if TCP's next @n bytes hold the urgent mark, which is not read in line:
- * what comes after it does not count as readable yet, as in tcp_inq().
+/* True if TCP's next @n bytes hold the urgent mark, and the reader has not set SO_OOBINLINE. The
+ * bytes behind the mark do not count as readable yet, as in tcp_inq().
  */
 static inline bool sks_rx_mark_before(const struct sock *sk, u32 n)
 {
@@ -81,7 +81,7 @@ static inline bool sks_rx_mark_before(const struct sock *sk, u32 n)
 	       tp->urg_seq - tp->copied_seq < n;
 }
 
-/* True if the urgent mark comes next. */
+/* True if the reader is at the urgent mark. */
 static inline bool at_urgent_mark(const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -90,7 +90,7 @@ static inline bool at_urgent_mark(const struct sock *sk)
 	       READ_ONCE(tp->urg_seq) == READ_ONCE(tp->copied_seq);
 }
 
-/* Unread bytes in the ring towards @end that its reader can reach. */
+/* Unread bytes in the ring that @end reads, as far as the reader can reach them. */
 static inline u32 sks_look_ring_unread(const struct sock *sk,
 				       const struct pair_end *end)
 {
@@ -100,8 +100,8 @@ static inline u32 sks_look_ring_unread(const struct sock *sk,
 	return l.ring;
 }
 
-/* Bytes that recv(2) would find now, by ring and TCP together; a FIN counts as one. Exact with
- * the socket locked; without it a snapshot.
+/* Bytes that recv(2) would find now, in ring and TCP together. A FIN counts as one. Exact if the
+ * socket is locked, else a snapshot.
  */
 static inline u32 sks_look_available(const struct sock *sk, const struct pair_end *end)
 {
@@ -111,10 +111,14 @@ static inline u32 sks_look_available(const struct sock *sk, const struct pair_en
 	return rx_readable_total(&l);
 }
 
-/* The same as FIONREAD counts: without a FIN, and up to the urgent mark. The socket is locked. */
+/* Like sks_look_available(), but as FIONREAD counts: without a FIN, and up to the urgent mark. The
+ * socket is locked.
+ */
 int sks_look_inq(struct sock *sk, const struct pair_end *end);
 
-/* The same as TCP_INQ counts: all that has come, and a FIN as a byte. @end may be NULL. Locked. */
+/* Like sks_look_available(), but as TCP_INQ counts: every byte that has arrived, and a FIN as one.
+ * @end may be NULL. The socket is locked.
+ */
 int sks_look_inq_hint(const struct sock *sk, const struct pair_end *end);
 
 /* The rcv_nxt of @sk. @told: TCP itself has notified its waiters of everything up to there,
@@ -122,13 +126,13 @@ int sks_look_inq_hint(const struct sock *sk, const struct pair_end *end);
  */
 u32 sks_look_received(const struct sock *sk, bool *told);
 
-/* The same for the socket of the end @peer; false if that is gone. */
+/* Like sks_look_received(), for the socket of @peer. False if that socket is gone. */
 bool sks_look_at_tcp(const struct pair_end *peer, u32 *seq, bool *told);
 
-/* The rcv_nxt of the end @peer, which a sender notes before it sends by TCP. */
+/* The rcv_nxt of the socket of @peer. A sender notes it before it sends by TCP. */
 u32 sks_look_rcv_nxt(const struct pair_end *peer);
 
-/* True if the state of @sk lets it send probes (upkeep/probe.h). In any other state it hears
+/* True if the state of @sk lets it send probes (upkeep/probe.h). In any other state it receives
  * nothing new.
  */
 static inline bool sks_path_asks(const struct sock *sk)
@@ -136,8 +140,8 @@ static inline bool sks_path_asks(const struct sock *sk)
 	return (1 << READ_ONCE(sk->sk_state)) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT);
 }
 
-/* True if a packet from @sk's peer has come within the time-out of a path. @sk need not be
- * locked.
+/* True if a packet from @sk's peer has arrived within the last sks_path_timeout seconds. @sk need
+ * not be locked.
  */
 static inline bool sks_path_is_fresh(const struct sock *sk)
 {

@@ -9,7 +9,7 @@
 #include "core/stats.h"
 #include "pair/memory.h"
 
-/* There are as many as policies with a cap, now and of pairs that live on. */
+/* One for each group of a policy with a cap. It exists while an end of the group does. */
 struct memory_group {
 	struct list_head list;		/* groups_lock */
 	u32 id;				/* constant */
@@ -20,7 +20,7 @@ struct memory_group {
 static LIST_HEAD(groups);
 static DEFINE_SPINLOCK(groups_lock);
 
-static atomic64_t held = ATOMIC64_INIT(0);	/* by all rings */
+static atomic64_t held = ATOMIC64_INIT(0);	/* bytes of all rings */
 
 static struct memory_group *group_find(u32 id)
 {

@@ -2,16 +2,16 @@
 /*
  * Memory pressure takes rings back by a shrinker. Every open ring has an entry on a list_lru,
  * which keeps a list for each memory cgroup. The sender allocates the entry when it opens the
- * ring, so the entry and the pages are charged to the same cgroup, and reclaim for that
- * cgroup (memory.max, memory.high, memory.reclaim) or for the machine finds it.
+ * ring, so the entry and the pages are charged to the same cgroup. Reclaim for that cgroup
+ * (memory.max, memory.high, memory.reclaim) or for the machine finds the entry.
  *
- *   - An entry is on the list from its allocation until just before it is freed: when the
- *     ring was closed, by a caller that holds the end, or with the end's last reference.
- *   - In both cases the entry leaves the list before the end is freed. So the end of an
- *     entry exists for as long as the list's lock is held; the shrinker takes a reference
- *     meanwhile, unless the last one is gone already.
- *   - Softirqs drop last references and take the list's lock, so everybody disables BH for it.
- *     No other lock is taken under it.
+ *   - An entry is on the list from its allocation until just before it is freed. It is freed when
+ *     the ring is closed, by a caller that holds the end, or with the end's last reference.
+ *   - In both cases the entry leaves the list before the end is freed. So the end of an entry
+ *     exists for as long as the list's lock is held. The shrinker takes a reference meanwhile,
+ *     unless the last one is gone already.
+ *   - Softirqs drop last references and take the list's lock, so every task disables BH for it. No
+ *     other lock is taken under it.
  */
 #include <linux/gfp.h>
 #include <linux/jiffies.h>
@@ -30,12 +30,12 @@
 #include "pair/pages.h"
 #include "pair/verdict.h"
 
-#define SCAN_RINGS	32	/* that are looked at under the list's lock at one time */
+#define SCAN_RINGS	32	/* most rings that one scan takes from the list */
 
 struct ring_entry {
 	struct list_head lru;
 	struct pair_end *end;	/* constant */
-	u64 seen;			/* the list's lock: ring_bytes, at the last look */
+	u64 seen;			/* ring_bytes at the last look; the list's lock */
 };
 
 static struct kmem_cache *entries;
@@ -50,9 +50,9 @@ static void entry_free(struct ring_entry *entry)
 	kmem_cache_free(entries, entry);
 }
 
-/* The socket's own mask, because a socket that writes back memory must not wait for memory
- * to be written back. NORETRY: a charge that meets memory.max fails here and the bytes go
- * by TCP, where otherwise it could end in an OOM kill of the sender.
+/* The socket's own mask: a socket that writes back memory must not wait for memory to be written
+ * back. NORETRY: a charge that meets memory.max fails here, and the bytes go by TCP. Otherwise it
+ * could end in an OOM kill of the sender.
  */
 static gfp_t gfp(const struct sock *sk)
 {
@@ -60,7 +60,7 @@ static gfp_t gfp(const struct sock *sk)
 }
 
 #ifdef CONFIG_MEMCG
-/* Pages of files that are charged to @memcg itself. */
+/* File pages that are charged to @memcg itself, not to its children. */
 static unsigned long file_pages(struct mem_cgroup *memcg)
 {
 	unsigned long n = 0;
@@ -77,12 +77,12 @@ static unsigned long file_pages(struct mem_cgroup *memcg)
 }
 #endif
 
-/* True if the memory cgroup that pays for a page, or one above, has no room to spare. The
- * kernel charges MEMCG_CHARGE_BATCH pages ahead.
- *   memory.high	Beyond it the kernel slows down every task of the cgroup.
- *   memory.max		Files keep many cgroups there all the time, and reclaim takes a page of
- *			theirs for ours. Where they are less than an eighth of the limit, the
- *			next page fault could end in an OOM kill.
+/* True if the current task's memory cgroup, or one above it, has no room to spare. The kernel
+ * charges MEMCG_CHARGE_BATCH pages ahead.
+ *   memory.high	Above it the kernel slows down every task of the cgroup.
+ *   memory.max	Files keep many cgroups at this limit all the time. There reclaim takes a page
+ *		of theirs for one of ours. If files are less than an eighth of the limit, the
+ *		next page fault could end in an OOM kill.
  */
 static bool is_full(void)
 {
@@ -104,8 +104,8 @@ static bool is_full(void)
 #endif
 }
 
-/* True while no more memory is to be asked for: the last attempt was less than a second ago
- * and failed, or the machine or the cgroup is short of it, by the signs that TCP goes by.
+/* True if the sender must not ask for memory now. The last attempt failed less than a second ago,
+ * or the machine or the cgroup is short of memory. For the latter we use the signs that TCP uses.
  */
 static bool must_wait(const struct sock *sk, struct pair_end *end)
 {
@@ -117,7 +117,7 @@ static bool must_wait(const struct sock *sk, struct pair_end *end)
 	return true;
 }
 
-/* Told of once: the sender looks for room again and again. */
+/* Reports the verdict once only, because the sender looks for room again and again. */
 static bool report_no_ring(struct pair_end *end, const char *reason)
 {
 	if (!test_and_set_bit(END_LIMITED, &end->flags))
@@ -221,7 +221,7 @@ void sks_pages_grow(const struct sock *sk, struct pair_end *end)
 		end->ring_retry = (jiffies + HZ) | 1;
 		return;
 	}
-	/* It stays empty: the sender has the lock. */
+	/* The ring stays empty: only the sender appends, and it has the lock. */
 	old = ring_take_pages(&end->ring);
 	memcpy(pages, old, (filled >> PAGE_SHIFT) * sizeof(*pages));
 	kfree(old);
@@ -229,7 +229,7 @@ void sks_pages_grow(const struct sock *sk, struct pair_end *end)
 	sks_stat_inc(SOCKSPLICE_STAT_rings_grown);
 }
 
-/* Pages that are about to be freed, each of which begins with the address of the next. */
+/* Pages that are about to be freed. Each begins with the address of the next. */
 struct page_chain {
 	void *first;
 	unsigned int n;
@@ -258,9 +258,10 @@ static void chain_free(struct pair_end *end, struct page_chain *chain)
 		sks_memory_uncharge(end->memory.group, chain->n * PAGE_SIZE);
 }
 
-/* The socket of @end, for a moment in which nobody appends to its ring: see
- * sks_end_trylock(). If @end has none any more, which end_attachment() did under the socket's
- * lock, nobody ever appends again, and END_TRIMMED keeps two callers apart.
+/* Keeps senders from appending to the ring of @end, until unlock_ring(). *@sk is the socket, held
+ * as by sks_end_trylock(). It is NULL if end_attachment() has detached @end under the socket's
+ * lock. No task appends after that, and END_TRIMMED keeps two callers apart. False if a task owns
+ * the socket, or if another caller has the ring.
  */
 static bool lock_ring(struct pair_end *end, struct sock **sk)
 {
@@ -327,9 +328,8 @@ struct scan {
 	unsigned int n;
 };
 
-/* Under the list's lock. A ring that was used since the last look has another chance, so that
- * reclaim that goes on all the time, as it does where files fill the memory, leaves alone
- * what is in use.
+/* Runs under the list's lock. Passes over a ring that was used since the last look, once. Where
+ * files fill the memory, reclaim goes on all the time, and must leave rings in use alone.
  */
 static enum lru_status scan_entry(struct list_head *item, COMPAT_LRU_WALK_PARAMS, void *arg)
 {
@@ -344,14 +344,16 @@ static enum lru_status scan_entry(struct list_head *item, COMPAT_LRU_WALK_PARAMS
 	return LRU_ROTATE;
 }
 
-/* Twice the number of rings: reclaim asks for half of what it is told, so also for one. */
+/* Returns twice the number of rings. Reclaim asks for half of what it is told, so one ring counts
+ * too.
+ */
 static unsigned long count_rings(struct shrinker *s, struct shrink_control *sc)
 {
 	return 2 * list_lru_shrink_count(&rings, sc) ?: SHRINK_EMPTY;
 }
 
-/* Never waits for a socket: the task that reclaims may own one itself, and the owner of another
- * may wait for memory. Returns the number of pages freed.
+/* Never waits for a socket. The task that reclaims memory may own one itself, and the owner of
+ * another socket may wait for memory. Returns the number of pages freed.
  */
 static unsigned long scan_rings(struct shrinker *s, struct shrink_control *sc)
 {
@@ -382,13 +384,15 @@ int sks_pages_init(void)
 	shrinker = shrinker_alloc(SHRINKER_MEMCG_AWARE | SHRINKER_NUMA_AWARE, "socksplice-rings");
 	if (!shrinker)
 		goto free_cache;
-	/* A lock class of its own: the lists of others are used with softirqs enabled. */
+	/* A lock class of its own, because other lists are used with softirqs enabled. */
 	if (compat_list_lru_init_memcg_key(&rings, shrinker, &lru_key))
 		goto free_shrinker;
 	shrinker->count_objects = count_rings;
 	shrinker->scan_objects = scan_rings;
-	shrinker->seeks = 0;	/* a page costs nothing to get again: before the page cache */
-	shrinker->batch = 1;	/* a cgroup with few rings is asked, too */
+	shrinker->seeks = 0;	/* a page costs nothing to get again, so take it before the page
+				 * cache
+				 */
+	shrinker->batch = 1;	/* so that a cgroup with few rings is scanned, too */
 	shrinker_register(shrinker);
 	return 0;
 
@@ -401,7 +405,7 @@ free_cache:
 
 void sks_pages_exit(void)
 {
-	shrinker_free(shrinker);	/* waits for running scans, which hold ends */
+	shrinker_free(shrinker);	/* waits for scans that run, which hold ends */
 	WARN_ON_ONCE(sks_memory_held());
 	list_lru_destroy(&rings);
 	kmem_cache_destroy(entries);

@@ -6,15 +6,16 @@
 #include "pair/end.h"
 #include "pair/pairs.h"
 
-/* All pairs, by their order, each by the end of the end that is shown first. A tree,
- * so that a walk that gave up the lock finds where it was, whatever has ended since.
+/* All pairs, sorted by their order. A pair is in the tree by the end that is shown first, which is
+ * the active opener's if there is one. After a walk has dropped the lock, the tree lets it find
+ * its place again, whatever has ended since.
  */
 static struct rb_root pairs = RB_ROOT;
 static u64 pairs_order;
 static unsigned int pairs_live;
-static DEFINE_SPINLOCK(pairs_lock);	/* the tree, the two above, END_ENDED */
+static DEFINE_SPINLOCK(pairs_lock);	/* protects the tree, the two above and END_ENDED */
 
-#define PAIRS_WALK	64	/* pairs that are looked at under the lock at one time */
+#define PAIRS_WALK	64	/* pairs that a walk visits before it drops the lock */
 
 unsigned int sks_pairs_live(void)
 {
@@ -40,7 +41,7 @@ static struct pair_end *pairs_entry(struct rb_node *n)
 	return rb_entry_safe(n, struct pair_end, in_pairs);
 }
 
-/* The first whose order is above @order. */
+/* The first pair whose order is above @order. */
 static struct pair_end *pairs_above(u64 order)
 {
 	struct pair_end *end = pairs_entry(pairs.rb_node), *found = NULL;
@@ -64,9 +65,9 @@ void sks_end_link(struct pair_end *a, struct pair_end *b)
 	refcount_inc(&a->ref);
 	refcount_inc(&b->ref);
 
-	/* Whoever finds the pair in the tree finds it whole. Neither end can
-	 * end before that: @a's socket is ours, @b's would need the bucket lock
-	 * to leave the table.
+	/* A task that finds the pair in the tree finds it complete. Neither end can be detached
+	 * before that: the caller has @a's socket, and @b's end would need the bucket's lock to
+	 * leave the table.
 	 */
 	spin_lock_bh(&pairs_lock);
 	do {
@@ -120,7 +121,7 @@ int sks_pairs_walk(u64 *last, int (*fn)(struct pair_end *active,
 	return err;
 }
 
-/* Under pairs_lock, so the pair's ends are alive: keep them so. */
+/* Adds the pair and takes references. Runs under pairs_lock, so both ends are still alive. */
 static int batch_add(struct pair_end *a, struct pair_end *b, void *arg)
 {
 	struct pairs_batch *batch = arg;
@@ -154,7 +155,7 @@ void sks_pairs_each(struct pairs_batch *batch,
 		for (i = 0; i < batch->n; i++) {
 			fn(batch->chan[i][0], batch->chan[i][1]);
 			sks_end_put(batch->chan[i][0], batch->chan[i][1]);
-			cond_resched();	/* users decide how long a fn takes */
+			cond_resched();	/* users decide how long @fn takes */
 		}
 	} while (more);
 }

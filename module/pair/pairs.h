@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * All pairs: the tree that holds them by number, and walks over it.
+ * All pairs: the tree that holds them by number, and the walks over it.
  */
 #ifndef SOCKSPLICE_PAIRS_H
 #define SOCKSPLICE_PAIRS_H
 
 #include "pair/end.h"
 
-/* Joins two ends for good. The bucket lock is held. */
+/* Makes @a and @b the two ends of a pair, for good. The bucket's lock is held. */
 void sks_end_link(struct pair_end *a, struct pair_end *b);
 
-/* @end, which has a @peer, ends. True if both have: the pair is gone then. Any context. */
+/* Records that @end, which has a @peer, is detached. True if both are: the pair is gone then. Any
+ * context.
+ */
 bool sks_pairs_leave(struct pair_end *end, struct pair_end *peer);
 
-/* Calls @fn for each live pair whose order is above *@last, in that order, and sets
- * *@last; stops when @fn returns non-zero and returns that. @fn is called under
- * pairs_lock, which is given up after every few pairs, so that it is never held for
- * long: a pair that is there all the time is seen once, one that is made or ends
- * meanwhile may be or not. May sleep.
+/* Calls @fn for each live pair whose order is above *@last, in that order, and sets *@last. Stops
+ * when @fn returns non-zero, and returns that. @fn runs under pairs_lock. The walk drops the lock
+ * after every few pairs, so that it is never held for long. A pair that is there all the time is
+ * seen once. A pair that is made or ends meanwhile may be seen or not. May sleep.
  */
 int sks_pairs_walk(u64 *last, int (*fn)(struct pair_end *active,
 					struct pair_end *passive,
 					void *arg), void *arg);
 
-#define PAIRS_BATCH	256	/* pairs that are held at one time */
+#define PAIRS_BATCH	256	/* pairs that one batch holds */
 
 struct pairs_batch {
 	unsigned int n;
@@ -31,8 +32,8 @@ struct pairs_batch {
 	bool (*want)(struct pair_end *active, struct pair_end *passive);
 };
 
-/* Calls @fn for each live pair that @want wants; @want under pairs_lock, @fn with
- * none, and the pair held. @batch is the caller's own. May sleep.
+/* Calls @fn for each live pair for which @want is true. @want runs under pairs_lock. @fn runs
+ * without a lock, on a pair that is held. @batch belongs to the caller. May sleep.
  */
 void sks_pairs_each(struct pairs_batch *batch,
 		    bool (*want)(struct pair_end *active,

@@ -6,12 +6,16 @@
 #include "pair/look.h"
 #include "pair/wake.h"
 
-/* SIGIO and poll report nothing below the mark (tcp_data_ready()). */
+/* True if the readable bytes do not reach the low-water mark. SIGIO and poll report nothing then,
+ * as in tcp_data_ready().
+ */
 static bool is_below_mark(const struct sock *psk, const struct pair_end *peer)
 {
 	if (likely(READ_ONCE(psk->sk_rcvlowat) <= 1))
 		return false;
-	/* The bytes before the mark. A task that lowers the mark looks at the bytes then. */
+	/* Publish the bytes before reading the mark. A task that lowers the mark looks at the
+	 * bytes afterwards. Pairs with sks_rcvlowat_marked().
+	 */
 	smp_mb();
 	return sks_look_available(psk, peer) < READ_ONCE(psk->sk_rcvlowat);
 }
@@ -49,7 +53,7 @@ void sks_wake_writer(struct pair_end *peer)
 
 void sks_wake(struct sock *psk, struct pair_end *peer)
 {
-	/* A reader that sleeps in recv(2) may have taken some bytes already. */
+	/* A reader that sleeps in recv(2) may hold some bytes already, so fewer may be enough. */
 	if (is_below_mark(psk, peer))
 		sks_wake_sleepers(psk);
 	else
@@ -69,9 +73,9 @@ void sks_wake_reader(struct pair_end *peer)
 
 void sks_close_ring(struct sock *sk, struct pair_end *end)
 {
-	smp_mb__before_atomic();	/* after the last append */
+	smp_mb__before_atomic();	/* the append before the bit; pairs with close_ring() */
 	set_bit(END_TX_CLOSED, &end->flags);
-	/* Not for readers: a receive of no bytes ends with any wake-up. */
+	/* Wakes writers only: any wake-up would end a recv(2) of no bytes. */
 	if (end->sleepers)
 		sks_wake_sleepers(sk);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Waking the tasks that wait for a pair's bytes or for space in its rings.
+ * Wake-ups of the tasks that wait for a pair's bytes or for space in its rings.
  */
 #ifndef SOCKSPLICE_WAKE_H
 #define SOCKSPLICE_WAKE_H
@@ -14,18 +14,18 @@
  */
 void sks_wake(struct sock *psk, struct pair_end *peer);
 
-/* The same for the socket of @peer, or queues the mover if that socket is the source of a
- * splice. Any context.
+/* Like sks_wake(), for the socket of @peer. If that is the source of a splice, queues its mover
+ * instead. Any context.
  */
 void sks_wake_reader(struct pair_end *peer);
 
-/* Wakes the tasks that sleep in a call at @sk; each looks for itself. No SIGIO and no poll:
- * those do not ask for EPOLLMSG, and would take another kind of wake-up for an edge. Any
- * context.
+/* Wakes the tasks that sleep in a call on @sk. Each then looks for itself. Sends no SIGIO and
+ * wakes no poll: pollers do not ask for EPOLLMSG, and would take any other wake-up for an edge.
+ * Any context.
  */
 void sks_wake_sleepers(struct sock *sk);
 
-/* Tells the writer at @peer that its ring has space. Not poll, which waits for what TCP
+/* Wakes the writer at @peer: its ring has space. Wakes no poll, because poll waits for what TCP
  * reports, and TCP does not know of the ring. Any context.
  */
 void sks_wake_writer(struct pair_end *peer);

@@ -2,40 +2,36 @@
 /*
  * Theory of operation
  *
- * A socket in a sockmap has a psock. Bytes that a verdict or sk_msg program
- * puts in its way land in psock->ingress_msg, a list of sk_msgs, each a small
- * array of page pieces; they never are in sk_receive_queue, where
- * tcp_splice_read() looks. The socket is in one of two modes, told apart as by
- * tcp_bpf_update_proto():
+ * A socket in a sockmap has a psock. If a verdict or sk_msg program directs bytes to the socket,
+ * they land in psock->ingress_msg. That is a list of sk_msgs, each a small array of page pieces.
+ * Such bytes are never in sk_receive_queue, where tcp_splice_read() looks. The socket is in one of
+ * two modes, told apart as in tcp_bpf_update_proto():
  *
  *   verdict	the psock has a verdict program. All that TCP receives goes
  *		through it, so everything to read is in the ingress queue.
  *		Compare tcp_bpf_recvmsg_parser().
  *   base	it has none. The ingress queue holds what other sockets
- *		redirected here, the receive queue what TCP received; the
+ *		redirected here, the receive queue what TCP received. The
  *		ingress queue is read first. Compare tcp_bpf_recvmsg().
  *
- * The mode may change at any time: a map gives up a socket without its lock.
+ * The mode may change at any time, because a map gives up a socket without its lock.
  *
- * Bytes go to the pipe as a reference on their page, or are copied to a page
- * fragment where that is not safe: see psock_may_share(). They leave the
- * queue only after the pipe has them. What __sk_msg_recvmsg() does to the
- * accounting of a message that is read by pieces is done here in the same
- * way, so read(2) and splice(2) mix.
+ * Bytes go to the pipe as a reference on their page. Where that is not safe, they are copied to a
+ * page fragment: see psock_may_share(). They leave the queue only after the pipe has them. For a
+ * message that is read in pieces, the accounting here is that of __sk_msg_recvmsg(). So read(2)
+ * and splice(2) may be mixed.
  *
- * Whose bytes count for TCP
+ * Bytes that count for TCP
  *   A message with msg->sk set to the socket itself came through its own TCP
- *   connection, and copied_seq has not been advanced for it: reading does
- *   that, and opens the window (psock_tcp_read). For redirected bytes the
- *   socket that received them did so at the time of the verdict; but they are
- *   charged to this socket's receive buffer, so reading them may open its
- *   window too (psock_tcp_window).
+ *   connection, and copied_seq has not been advanced for it. Reading does that, and
+ *   opens the window (psock_tcp_read). For redirected bytes the socket that received
+ *   them did so at the time of the verdict. But they are charged to this socket's
+ *   receive buffer, so reading them may open its window too (psock_tcp_window).
  *
  * Locks
- *   pipe->mutex (held by the caller, also while we sleep, as in
- *   tcp_splice_read()) -> socket lock -> psock->ingress_lock. The ingress lock
- *   guards the list and msg_tot_len; a message that is on the list belongs to
- *   whoever holds the socket lock.
+ *   pipe->mutex -> socket lock -> psock->ingress_lock. The caller holds pipe->mutex,
+ *   also while we sleep, as in tcp_splice_read(). The ingress lock guards the list and
+ *   msg_tot_len. A message that is on the list belongs to the holder of the socket lock.
  */
 #include <linux/highmem.h>
 #include <linux/module.h>
@@ -87,10 +83,10 @@ struct psock_read {
 	long timeo;
 	bool verdict;			/* mode, as of the last look */
 	bool eof;			/* met the FIN in the ingress queue */
-	bool off;			/* switched off: not ours any more */
+	bool off;			/* switched off: the kernel's function takes over */
 	bool in_pipe;			/* the pipe's newest buffer is ours */
-	u32 own;			/* read, and not yet told to TCP */
-	u32 redirected;			/* likewise, others' */
+	u32 own;			/* own bytes read, and not reported to TCP */
+	u32 redirected;			/* the same for redirected bytes */
 	size_t ref;			/* bytes by reference, whole call */
 	size_t copy;			/* bytes by copy, whole call */
 };
@@ -562,9 +558,9 @@ static int psock_wait(struct psock_read *rd)
 	/* tcp_splice_read() does not wait at urgent data either. */
 	if (!rd->verdict && !skb_queue_empty(&sk->sk_receive_queue))
 		return 0;
-	/* No event tells that the map has given up the socket, and then these bytes are for
-		 * this reader. So look again after a while.
-		 */
+	/* No event says that the map has given up the socket. After that these bytes are for this
+	 * reader. So look again after a while.
+	 */
 	return psock_sleep(rd, left, left ? min_t(long, rd->timeo, PSOCK_RETRY) : rd->timeo) ?: 1;
 }
 
@@ -598,7 +594,7 @@ static ssize_t psock_splice_locked(struct psock_read *rd)
 	return want - rd->left ?: min_t(ssize_t, ret, 0);
 }
 
-/* tcp_splice_read() for a socket in a sockmap; the caller has the pipe locked. */
+/* tcp_splice_read() for a socket in a sockmap. The caller has the pipe locked. */
 static ssize_t psock_splice_read(struct socket *sock, loff_t *ppos,
 				 struct pipe_inode_info *pipe, size_t len,
 				 unsigned int flags)

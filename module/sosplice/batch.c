@@ -18,7 +18,9 @@ void sks_batch_free(struct batch *b)
 	b->len = 0;
 }
 
-/* Takes a reference on @page, unless it has one for what lies before. */
+/* Adds a piece of @page. Takes a reference on @page, unless the batch has one for the bytes
+ * before.
+ */
 static void batch_add(struct batch *b, struct page *page, u32 off, u32 len)
 {
 	struct bio_vec *last = b->n ? &b->bv[b->n - 1] : NULL;
@@ -33,8 +35,8 @@ static void batch_add(struct batch *b, struct page *page, u32 off, u32 len)
 	b->len += len;
 }
 
-/* Room for at least one byte. Small copies share a page, and so may stay in the sink
- * without one each.
+/* Makes room for at least one byte. Small copies share a page, so those that stay in the sink do
+ * not take a page each.
  */
 static bool frag_refill(struct splice *s)
 {
@@ -43,7 +45,7 @@ static bool frag_refill(struct splice *s)
 
 	if (f->page) {
 		if (page_ref_count(f->page) == 1)
-			f->offset = 0;	/* nobody else has any of it */
+			f->offset = 0;	/* no sink holds any of it */
 		if (f->offset < PAGE_SIZE)
 			return true;
 		put_page(f->page);
@@ -56,7 +58,7 @@ static bool frag_refill(struct splice *s)
 	return f->page;
 }
 
-/* What is not in pages that may be shared. Returns how much of @len was taken. */
+/* Copies bytes that are not in pages that may be shared. Returns how many of @len it took. */
 static u32 batch_copy(struct splice *s, struct batch *b, const struct sk_buff *skb,
 		      u32 off, u32 len)
 {
@@ -129,9 +131,9 @@ static u32 batch_add_skb(struct splice *s, struct batch *b, const struct sk_buff
 }
 
 /*
- * Urgent data, similar to tcp_recvmsg_locked(): the stream is read up to the mark. The
- * byte there is passed over (recv(MSG_OOB) has it), or with SO_OOBINLINE sent on as
- * urgent. Returns how many of @len bytes from copied_seq on may go in one piece.
+ * Urgent data, similar to tcp_recvmsg_locked(). The stream is read up to the mark. The byte at the
+ * mark is skipped (recv(MSG_OOB) has it), or with SO_OOBINLINE is sent on as urgent. Returns how
+ * many of @len bytes from copied_seq on may go in one piece.
  */
 static u32 limit_urgent(struct sock *sk, struct batch *b, u32 len)
 {
@@ -153,7 +155,9 @@ static u32 limit_urgent(struct sock *sk, struct batch *b, u32 len)
 	return len;
 }
 
-/* Whether the source's ring is what stands next, else caps *@limit to what is before it. */
+/* True if the bytes of the source's ring come next. Otherwise caps *@limit to the bytes before
+ * them.
+ */
 static bool batch_fill_from_ring(struct splice *s, struct batch *b, u32 *limit)
 {
 	b->ring = sks_paired_io_cap(s->src, limit);
@@ -176,7 +180,7 @@ void sks_batch_fill(struct splice *s, struct batch *b, u32 limit)
 		return;
 	limit = limit_urgent(sk, b, limit);
 	if (batch_fill_from_ring(s, b, &limit))
-		return;		/* it passed over the byte before the ring */
+		return;		/* limit_urgent() skipped the byte before the ring */
 	seq = tcp_sk(sk)->copied_seq;
 	skb = tcp_recv_skb(sk, seq, &off);
 	while (skb && limit && b->n < BATCH_PAGES) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the mover takes from a source in one go: the pages of the bytes that stand next. */
+/* What the mover takes from a source at one time: the pages of the bytes that come next. */
 #ifndef SOCKSPLICE_BATCH_H
 #define SOCKSPLICE_BATCH_H
 
@@ -11,15 +11,15 @@ struct splice;
 #define BATCH_PAGES	64		/* the mover's budget, in pages */
 
 struct batch {
-	struct bio_vec bv[BATCH_PAGES];	/* each with a reference on its page */
+	struct bio_vec bv[BATCH_PAGES];	/* each holds a reference on its page */
 	unsigned int n;
 	u32 len;
-	bool ring;			/* the source's ring has it, and no page a reference */
+	bool ring;			/* the bytes are in the source's ring; no page is held */
 	bool oob;			/* its one byte is urgent */
-	bool foreign;			/* what follows has no pages of this kernel */
+	bool foreign;			/* the next bytes are not in pages of this kernel */
 };
 
-/* Notes what stands next for the reader of the source, which is locked: at most @limit bytes. */
+/* Fills @b with the next bytes for the reader of the source, which is locked: at most @limit. */
 void sks_batch_fill(struct splice *s, struct batch *b, u32 limit);
 void sks_batch_free(struct batch *b);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How a splice begins. Both sockets are claimed, one after the other, and point to the
- * splice; nothing moves yet. Tasks that sleep in TCP's recvmsg of the source are sent out of
- * it. Then the caller moves what is queued, before it returns. What the application writes to
- * the sink next comes behind that, and an error that ends the splice at once is there.
+ * How a splice begins. Both sockets are claimed, one after the other, and point to the splice.
+ * Nothing moves yet. Tasks that sleep in TCP's recvmsg of the source are evicted. Then the caller
+ * of setsockopt() moves what is queued, before it returns. So what the application writes to the
+ * sink next comes after that. An error that ends the splice at once is in SO_ERROR by then.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -60,7 +60,7 @@ bool sks_splice_is_tcp(const struct sock *sk)
 	       sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP;
 }
 
-/* Under the source's lock. */
+/* Claims the source. Under its lock. */
 static int take_source(struct splice *s, struct splice_endpoint **spare)
 {
 	struct sock *sk = s->src;
@@ -74,14 +74,16 @@ static int take_source(struct splice *s, struct splice_endpoint **spare)
 	if (end->out)
 		return -EBUSY;
 	refcount_inc(&s->ref);
-	smp_store_release(&end->out, s);	/* whole, for sks_paired_io_wake() */
+	smp_store_release(&end->out, s);	/* publishes the complete splice; pairs with
+						 * takes_data()
+						 */
 	sks_splices_add(s);
 	sks_stat_inc(SOCKSPLICE_STAT_so_splices_made);
 	sks_endpoint_update(sk, end);
 	return 0;
 }
 
-/* Under the sink's lock. */
+/* Claims the sink. Under its lock. */
 static int take_sink(struct splice *s, struct splice_endpoint **spare)
 {
 	struct sock *sk = s->dst;
@@ -105,7 +107,9 @@ static int take_sink(struct splice *s, struct splice_endpoint **spare)
 	return 0;
 }
 
-/* Sees to it that a source does not notice when its sink is refused. */
+/* Checks the sink before the source is claimed. So a source does not notice that its sink is
+ * refused.
+ */
 static int check_sink(struct sock *sk)
 {
 	struct splice_endpoint *end;
@@ -123,7 +127,9 @@ static int check_sink(struct sock *sk)
 	return err;
 }
 
-/* Whether it was in time to end a splice that has moved nothing. */
+/* Ends a splice that has moved nothing. False if it has moved bytes or has ended. @fresh: the
+ * source, and the sink, got its endpoint for this splice.
+ */
 static bool undo(struct splice *s, const bool fresh[2])
 {
 	struct sock *src = s->src;
@@ -134,7 +140,9 @@ static bool undo(struct splice *s, const bool fresh[2])
 	end = sks_endpoint_get(src);
 	undone = end && end->out == s && !s->moved;
 	if (undone) {
-		/* The mover detaches the sink's: its lock may be somebody's for ever. */
+		/* The mover detaches the sink's endpoint, because a task may own that lock for
+		 * ever.
+		 */
 		if (fresh[1] || (fresh[0] && s->dst == src))
 			set_bit(SPLICE_UNDONE, &s->flags);
 		sks_splice_end(s, 0);
@@ -145,8 +153,8 @@ static bool undo(struct splice *s, const bool fresh[2])
 	return undone;
 }
 
-/* Has those leave who read by TCP's own function, and lets the mover move. It sees to those
- * that take longer, before it moves anything.
+/* Evicts the readers in TCP's own function, and lets the mover run. After START_WAIT the mover
+ * evicts those that are left, before it moves anything.
  */
 static int let_run(struct splice *s)
 {
@@ -164,9 +172,11 @@ static int let_run(struct splice *s)
 				WRITE_ONCE(end->moved, 0);
 			s->queued = tcp_sk(sk)->rcv_nxt - tcp_sk(sk)->copied_seq +
 				    sks_paired_io_unread(sk);
-			s->last = jiffies;	/* the idle time begins */
+			s->last = jiffies;	/* the idle time starts here */
 			set_bit(SPLICE_RUNNING, &s->flags);
-			/* Before the mover looks at the ring: see sks_paired_io_wake(). */
+			/* Set the bit before the mover looks at the ring: a sender that appends
+			 * queues the mover (takes_data()).
+			 */
 			smp_mb__after_atomic();
 		}
 		release_sock(sk);
@@ -178,8 +188,9 @@ static int let_run(struct splice *s)
 	}
 }
 
-/* Until the mover has moved what was queued when the splice began. A task may own the
- * sink's lock for ever; a reader that was there before gets no more than its time.
+/* Waits until the mover has moved what was queued when the splice began. A signal ends the wait,
+ * because a task may own the sink's lock for ever. If another reader of the source comes first,
+ * the wait ends after START_WAIT.
  */
 static int wait_settled(struct splice *s)
 {
@@ -191,7 +202,7 @@ static int wait_settled(struct splice *s)
 	return min(ret, 0L);
 }
 
-/* 0 once the splice has begun, whether or not it has ended by then. */
+/* Returns 0 once the splice has begun, even if it has ended by then. */
 static int start(struct splice *s, const bool fresh[2])
 {
 	int err = let_run(s);
@@ -202,12 +213,12 @@ static int start(struct splice *s, const bool fresh[2])
 	}
 	if (!err || undo(s, fresh))
 		return err;
-	/* Too late to say that nothing was moved. */
+	/* It is too late to report that nothing was moved. */
 	wait_for_completion_killable(&s->settled);
 	return 0;
 }
 
-/* Takes one of the sockets by @take. *@fresh: it got its end for that. */
+/* Claims one of the sockets by @take_it. *@fresh: the socket got its endpoint for that. */
 static int take(struct splice *s, struct sock *sk, bool *fresh,
 		int (*take_it)(struct splice *s, struct splice_endpoint **spare))
 {
@@ -242,8 +253,8 @@ static int splice(struct sock *src, struct sock *dst, s64 max, u64 idle_us)
 			fresh[1] = false;
 			undo(s, fresh);
 		} else {
-			/* If it ended before the sink was taken, the mover has been here in
-			 * vain: it would have looked for SPLICE_SINK_KNOWS.
+			/* If the splice ended before the sink was claimed, the mover has run in
+			 * vain: it would have looked for SPLICE_SINK_KNOWS. So queue it again.
 			 */
 			if (test_bit(SPLICE_ENDED, &s->flags))
 				sks_mover_queue(s);
@@ -254,7 +265,7 @@ static int splice(struct sock *src, struct sock *dst, s64 max, u64 idle_us)
 	return err;
 }
 
-/* What security modules say of a read(2) from the one and a write(2) to the other. */
+/* Asks security modules about a read(2) from the one and a write(2) to the other. */
 static int may_move(const struct socket *src, const struct socket *dst)
 {
 	int err;

@@ -11,12 +11,12 @@ extern bool sks_splice_enabled;	/* set by sks_sockopt_enable() */
 
 bool sks_splice_is_tcp(const struct sock *sk);
 
-/* setsockopt(SO_SPLICE). @src is not locked. @max in bytes, @idle_us in µs; 0 means
- * none for both. @fd < 0 ends the splice. Returns 0 or the errno of so_splice(4).
+/* setsockopt(SO_SPLICE). @src is not locked. @max is in bytes, @idle_us in µs; 0 means no limit
+ * for both. @fd < 0 ends the splice. Returns 0 or an errno that so_splice(4) lists.
  */
 int sks_splice_set(struct sock *src, int fd, s64 max, u64 idle_us);
 
-/* Bytes that the splice has moved, or the last one has. */
+/* Bytes that the present splice has moved, or else the last one. */
 u64 sks_splice_moved(const struct sock *sk);
 
 #endif /* SOCKSPLICE_BEGIN_H */

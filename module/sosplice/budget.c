@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Movers run in kernel threads, outside the limits of the user who spliced. So a user's
- * movers are counted together, per CPU. Where something else wants that CPU too, they get
- * budget_percent of each window of time.
+ * What a user's splices may take of a CPU.
  *
- * A mover is charged for the CPU time that its thread ran, whether it moved anything or not.
- * It is not charged while it sleeps for want of memory. What a window's share does not cover
- * is owed, and the shares of the next windows pay for it first. A debt is forgotten where
- * nothing else wants the CPU.
+ * Movers run in kernel threads, outside the limits of the user that spliced. So a user's movers
+ * are counted together, per CPU. If other tasks want that CPU too, the movers get
+ * splice_cpu_percent of each window of time.
  *
- * A mover without a share stands in a line, of its user and CPU, and nothing else queues it
- * meanwhile. The mover before it in the line queues it, or a tick in each window. So what it
- * costs to refuse movers is bounded by how many of them worked, not by how many wait: many
- * thousands that came back in each window would take the CPU without moving a byte.
+ * A mover is charged for the CPU time that its thread ran, whether it moved anything or not. It is
+ * not charged while it sleeps until there is memory. Time beyond a window's share is a debt, and
+ * the shares of the next windows pay for it first. A debt is forgotten where no other task wants
+ * the CPU.
  *
- * And few of a user's movers may be in the middle of their work at a time: where memory is
- * short they sleep in it, for as long as their cgroup's limits want, and the workqueue
- * starts only so many on a CPU. The others stand in the same line.
+ * A mover without a share stands in a line, of its user and CPU. Nothing else queues it meanwhile.
+ * The mover before it in the line queues it, or a tick in each window. So the cost of refusing
+ * movers depends on how many of them worked, not on how many wait. Otherwise many thousands that
+ * came back in each window would take the CPU without moving a byte.
  *
- * What the scheduler and the workqueue take to start a mover is charged to nobody. The tick
- * is not either: it is one for each line and window.
+ * Only a few of a user's movers may be in the middle of their work at a time. If memory is short,
+ * they sleep in it for as long as their cgroup's limits want. But the workqueue starts only so
+ * many on a CPU. The other movers stand in the same line.
+ *
+ * No user is charged for the time that the scheduler and the workqueue take to start a mover, nor
+ * for the tick. There is one tick for each line and window.
  */
 #include <linux/cred.h>
 #include <linux/delay.h>
@@ -39,33 +41,37 @@
 
 #define BUDGET_WINDOW	(HZ / 50 ? : 1)		/* jiffies */
 
-#define BUDGET_DEBT_MAX	50	/* windows whose share may be owed */
+#define BUDGET_DEBT_MAX	50	/* most debt, in windows' shares */
 
-#define BUDGET_ENTERED	16	/* movers of a user, on a CPU; on 6.12 a workqueue has 256 */
+#define BUDGET_ENTERED	16	/* most movers of a user at work on a CPU; on 6.12 a workqueue has
+				 * 256
+				 */
 
 struct budget_cpu {
 	struct budget_user *user;	/* constant */
 
-	/* Movers on that CPU, preemption off. */
+	/* Written by movers on that CPU, with preemption off. */
 	unsigned long window;	/* jiffies / BUDGET_WINDOW */
-	u64 used;		/* ns in it, and what is owed for earlier ones */
+	u64 used;		/* ns used in it, and the debt of earlier ones */
 
-	atomic_t entered;	/* movers that entered there, wherever they leave */
+	atomic_t entered;	/* movers that entered on this CPU and have not left on any */
 
-	struct list_head line;	/* splice->line of those that wait, held; the user's lock */
-	struct delayed_work tick;	/* pending: holds the user */
+	struct list_head line;	/* splices that wait, by splice->line; held; the user's lock */
+	struct delayed_work tick;	/* holds the user while it is pending */
 };
 
 struct budget_user {
 	struct hlist_node node;			/* users_lock */
 	unsigned int ref;			/* users_lock */
 	kuid_t uid;
-	spinlock_t lock;			/* the lines. Process context, above users_lock */
+	spinlock_t lock;			/* protects the lines; process context; taken
+						 * before users_lock
+						 */
 	struct budget_cpu __percpu *cpu;
 };
 
 static DEFINE_HASHTABLE(users, 6);
-static DEFINE_SPINLOCK(users_lock);	/* bottom halves off: a dying socket puts */
+static DEFINE_SPINLOCK(users_lock);	/* bottom halves off: a softirq may free a socket */
 
 static struct budget_user *find(kuid_t uid)
 {
@@ -146,14 +152,14 @@ void sks_budget_put(struct budget_user *u)
 	}
 }
 
-/* ns of each window. */
+/* The user's share of each window, in ns. */
 static u64 share(void)
 {
 	return div_u64((u64)jiffies_to_nsecs(BUDGET_WINDOW) *
 		       READ_ONCE(sks_splice_cpu_percent), 100);
 }
 
-/* Takes off what the windows that have begun since have paid for. Preemption off. */
+/* Takes off @bc->used what the windows that have begun since have paid for. Preemption off. */
 static void pay(struct budget_cpu *bc)
 {
 	const unsigned long now = jiffies / BUDGET_WINDOW, passed = now - bc->window;
@@ -165,7 +171,9 @@ static void pay(struct budget_cpu *bc)
 		bc->used -= min(bc->used, passed * share());
 }
 
-/* Whether the user's movers have to leave this CPU, which is @bc's, to others. Preemption off. */
+/* True if the user's movers have to leave this CPU, which is @bc's, to other tasks. Preemption
+ * off.
+ */
 static bool is_over(struct budget_cpu *bc)
 {
 	pay(bc);
@@ -173,25 +181,27 @@ static bool is_over(struct budget_cpu *bc)
 		return false;
 	if (!single_task_running())
 		return true;
-	bc->used = share();	/* nobody else wanted what they took */
+	bc->used = share();	/* no other task wanted the time that they took */
 	return false;
 }
 
-/* The user's lock is held. On this CPU: @bc's may have gone offline. */
+/* Schedules the tick of a line, on this CPU, because @bc's may have gone offline. The user's lock
+ * is held.
+ */
 static void tick_later(struct budget_cpu *bc)
 {
 	struct budget_user *u = bc->user;
 
 	lockdep_assert_held(&u->lock);
 	if (!sks_mover_later(&bc->tick, BUDGET_WINDOW - jiffies % BUDGET_WINDOW))
-		return;		/* it was pending */
-	/* tick() takes the lock before it puts this */
+		return;		/* it was pending, and holds the user */
+	/* tick() takes the user's lock before it puts this reference */
 	spin_lock_bh(&users_lock);
 	u->ref++;
 	spin_unlock_bh(&users_lock);
 }
 
-/* Queues the mover that has waited longest in @line, if the user's may work on this CPU. */
+/* Queues the mover that has waited longest in @line, if the user's movers may work on this CPU. */
 static void serve(struct budget_cpu *line)
 {
 	struct budget_user *u = line->user;
@@ -208,7 +218,7 @@ static void serve(struct budget_cpu *line)
 	spin_unlock(&u->lock);
 	if (!s)
 		return;
-	smp_mb();	/* before the mover looks; pairs with sks_budget_waits() */
+	smp_mb();	/* leave the line before the mover looks; pairs with sks_budget_waits() */
 	sks_mover_queue(s);
 	sks_splice_put(s);
 }
@@ -226,7 +236,7 @@ static void tick(struct work_struct *work)
 	sks_budget_put(u);
 }
 
-/* One that has ended does not wait: see sks_budget_forget(). */
+/* Puts @s in line, unless it has ended: see sks_budget_forget(). */
 static void stand_in_line(struct splice *s)
 {
 	struct budget_user *u = s->user;
@@ -279,12 +289,12 @@ void sks_budget_forget(struct splice *s)
 	list_del_init(&s->line);
 	spin_unlock(&s->user->lock);
 	if (waited)
-		sks_splice_put(s);	/* the line's */
+		sks_splice_put(s);	/* the line's reference */
 }
 
 bool sks_budget_waits(const struct splice *s)
 {
-	smp_mb();	/* what has come before the line; pairs with serve() */
+	smp_mb();	/* publish what has come before reading the line; pairs with serve() */
 	return !list_empty(&s->line);
 }
 
@@ -292,7 +302,7 @@ void sks_budget_exit(void)
 {
 	bool none;
 
-	/* No splice holds a user, and no line is left: a tick that is pending is the last. */
+	/* No splice holds a user, and all lines are empty: a pending tick is the last. */
 	for (;;) {
 		spin_lock_bh(&users_lock);
 		none = hash_empty(users);

@@ -12,8 +12,8 @@ static struct {
 	void (*error_report)(struct sock *sk);
 } plain;
 
-/* The splice that @sk is the source of, and the one that it is the sink of, or NULL: each
- * may have ended, and stays readable under rcu_read_lock().
+/* The splice that @sk is the source of, and the splice that it is the sink of, or NULL. Each may
+ * have ended, and stays readable under rcu_read_lock().
  */
 static struct splice *out_of(const struct sock *sk)
 {
@@ -67,7 +67,9 @@ static void endpoint_write_space(struct sock *sk)
 	rcu_read_unlock();
 }
 
-/* IP_RECVERR: sk_err without a change of state. Also for each message of the error queue. */
+/* With IP_RECVERR sk_err is set without a change of state. Also called for each message of the
+ * error queue.
+ */
 static void endpoint_error_report(struct sock *sk)
 {
 	plain.error_report(sk);

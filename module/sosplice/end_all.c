@@ -35,7 +35,7 @@ static bool drop_one(struct sock *sk)
 
 static void drop_work(struct work_struct *work)
 {
-	static struct sock *batch[DROP_BATCH];	/* this work's only */
+	static struct sock *batch[DROP_BATCH];	/* only this work uses it */
 	bool again = false;
 	unsigned int n, i;
 	u64 last = 0;

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The hooks of a socket at an end of a splice.
+ * The hooks of a socket that is the source or the sink of a splice.
  *
- * While it has a splice, four of its callbacks, sk_user_data, its struct proto and its
+ * While the socket has a splice, four of its callbacks, sk_user_data, its struct proto and its
  * struct proto_ops are ours:
- *   - the callbacks wake the mover (callbacks.h);
- *   - sk_user_data says to others in the kernel (KCM, sunrpc) that the callbacks have an
- *     owner; none of its flag bits is set, so TCP and BPF take it for nothing of theirs;
- *   - a source's recvmsg and splice(2) wait for the splice to end, and its poll shows
- *     nothing to read; who reads a sink is in the functions it had before, so that
- *     nobody who sleeps there holds the module for the splice's sake;
+ *   - The callbacks wake the mover (callbacks.h).
+ *   - sk_user_data shows other code in the kernel (KCM, sunrpc) that the callbacks have an owner.
+ *     None of its flag bits is set, so TCP and BPF take it for nothing of theirs.
+ *   - A source's recvmsg and splice(2) wait for the splice to end, and its poll shows nothing to
+ *     read. A reader of a sink is in the functions that the sink had before. So no task that
+ *     sleeps there holds the module because of the splice.
  *   - close and disconnect end the splices.
- * On a paired socket the struct proto's functions go on to those of PAIR, which know of
- * the ring; paired_io.h has what a splice does with that.
- * When its last splice has ended, all are the kernel's again but for a struct proto
- * that keeps the ULP slot invisible: the slot stays ours until the socket is closed,
- * for the count that getsockopt(SO_SPLICE) tells.
+ *
+ * On a paired socket the functions of this struct proto call those of PAIR, which know of the
+ * ring. paired_io.h has what a splice does with that.
+ *
+ * When the last splice has ended, all of these are the kernel's again, except the struct proto.
+ * Its functions keep the ULP slot invisible. The slot stays ours until the socket is closed,
+ * because getsockopt(SO_SPLICE) reports its count.
  */
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -38,7 +40,7 @@
 
 static struct ordered endpoints;
 static u64 endpoints_mark;			/* see sks_endpoints_mark() */
-static DEFINE_SPINLOCK(endpoints_lock);	/* the two above, endpoint->all */
+static DEFINE_SPINLOCK(endpoints_lock);	/* protects the two above, endpoint->all */
 
 void sks_endpoint_queue(const struct splice_endpoint *end)
 {
@@ -54,7 +56,7 @@ bool sks_endpoint_trylock(struct sock *sk)
 
 	spin_lock_bh(&sk->sk_lock.slock);
 	if (sock_owned_by_user_nocheck(sk)) {
-		/* The owner may be taking it off. */
+		/* The owner may be detaching the endpoint. */
 		rcu_read_lock();
 		end = sks_endpoint_get_rcu(sk);
 		if (end)
@@ -73,7 +75,7 @@ void sks_endpoint_err_out(struct splice_endpoint *end)
 {
 	sock_owned_by_me(end->sk);
 	WRITE_ONCE(end->err_moves, end->err_moves + 1);
-	smp_wmb();	/* before it goes from sk_err; pairs with hooked_poll() */
+	smp_wmb();	/* before sk_err is cleared; pairs with hooked_poll() */
 }
 
 void sks_endpoint_err_back(struct splice_endpoint *end)
@@ -82,7 +84,7 @@ void sks_endpoint_err_back(struct splice_endpoint *end)
 	smp_store_release(&end->err_moves, end->err_moves + 1);
 }
 
-/* Nothing in the kernel reads this socket, or has redirected it otherwise. Final under
+/* True if nothing in the kernel reads this socket, or has redirected it otherwise. Final under
  * sk_callback_lock.
  */
 static bool is_plain(const struct sock *sk)
@@ -101,7 +103,9 @@ static enum role role_of(const struct splice_endpoint *end)
 	return end->out ? SOURCE : end->in ? SINK : RESTING;
 }
 
-/* As a sink, until sks_endpoint_update(). False if somebody else came first. */
+/* Hooks the socket as a sink, until sks_endpoint_update(). False if other code in the kernel came
+ * first.
+ */
 static bool hook(struct sock *sk, struct splice_endpoint *end)
 {
 	bool plain_sk;
@@ -120,7 +124,7 @@ static bool hook(struct sock *sk, struct splice_endpoint *end)
 	return true;
 }
 
-/* Only what is still ours, not what somebody else has put there since. */
+/* Takes back what is still ours, and leaves what other code has put there since. */
 static void unhook(struct sock *sk, struct splice_endpoint *end)
 {
 	bool ours;
@@ -132,8 +136,8 @@ static void unhook(struct sock *sk, struct splice_endpoint *end)
 	if (READ_ONCE(sk->sk_user_data) == end)
 		rcu_assign_sk_user_data(sk, NULL);
 	write_unlock_bh(&sk->sk_callback_lock);
-	/* Who does not ask sk_user_data (iSCSI) may have kept ours, to put them back at
-	 * any time: our text has to stay.
+	/* Code that does not ask sk_user_data (iSCSI) may have kept our callbacks, and may put
+	 * them back at any time. So our text has to stay.
 	 */
 	if (!ours)
 		sks_taken_over();
@@ -151,7 +155,7 @@ void sks_endpoint_update(struct sock *sk, struct splice_endpoint *end)
 	else if (end->hooked)
 		unhook(sk, end);
 
-	/* TCP tells of what arrives only from the mark on. */
+	/* TCP notifies only when its bytes reach the mark, so a source has the mark 1. */
 	if (end->out && !end->lowat_hidden) {
 		end->rcvlowat = sk->sk_rcvlowat;
 		WRITE_ONCE(sk->sk_rcvlowat, 1);
@@ -176,7 +180,7 @@ static void restore_prot(struct sock *sk)
 	const int f = sks_endpoint_ops_family(sk->sk_prot);
 
 	if (f == FAMILIES) {
-		/* As sks_clone_unset() has it. */
+		/* Other code has replaced it, as in sks_clone_unset(). */
 		if (!sks_clone_knows(sk->sk_prot) &&
 		    sk->sk_prot != sks_clone_of(false) &&
 		    sk->sk_prot != sks_clone_of(true))
@@ -189,8 +193,8 @@ static void restore_prot(struct sock *sk)
 		WRITE_ONCE(sk->sk_prot, f == V6 ? &tcpv6_prot : &tcp_prot);
 }
 
-/* The splices have ended when the socket was closed, unless it was by somebody who has
- * replaced our struct proto.
+/* The socket's close has ended the splices, unless other code has replaced our struct proto and
+ * closed the socket.
  */
 static void release(struct sock *sk, struct splice_endpoint *end)
 {
@@ -201,8 +205,8 @@ static void release(struct sock *sk, struct splice_endpoint *end)
 	endpoint_end(end);
 }
 
-/* tcp_cleanup_ulp(), in softirq too: the core clears the slot's ops and drops the
- * module reference.
+/* Called by tcp_cleanup_ulp(), in softirq too. The core clears the slot's ops and drops the module
+ * reference.
  */
 static void ulp_release(struct sock *sk)
 {
@@ -239,7 +243,7 @@ void sks_endpoint_detach(struct sock *sk)
 	module_put(THIS_MODULE);
 }
 
-/* Whose struct proto an end can stand in for, or FAMILIES. */
+/* The family of the socket's struct proto, if an endpoint can replace that; else FAMILIES. */
 static int claimable(const struct sock *sk, const struct pair_end *paired)
 {
 	int f;
@@ -266,7 +270,7 @@ int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare)
 		return -EOPNOTSUPP;
 	if (sk->sk_state == TCP_CLOSE || !sk->sk_socket)
 		return -ENOTCONN;
-	/* SMC hands options on to a socket of its own, whose callbacks it then takes. */
+	/* SMC passes options on to a socket of its own, whose callbacks it then takes. */
 	if (sk->sk_kern_sock)
 		return -EINVAL;
 	if (end && end->hooked)
@@ -299,7 +303,7 @@ int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare)
 		sks_slot_fill(sk, SLOT_SPLICE, end);
 	}
 	sks_endpoint_ops_claim(sk, f);
-	/* If not, it rests. */
+	/* If it cannot be hooked, the endpoint rests. */
 	return hook(sk, end) ? 0 : -EINVAL;
 }
 
@@ -308,11 +312,11 @@ void sks_endpoint_wake(struct sock *sk)
 	sock_owned_by_me(sk);
 	if (!rcu_access_pointer(sk->sk_wq))
 		return;
-	/* endpoint->out is NULL before they look at a ring: who appends to it looks the other
-	 * way round, and wakes them himself (paired_io.h). Pairs with tx_append().
+	/* Clear endpoint->out before the readers look at a ring. A sender that appends looks in
+	 * the other order, and then wakes them itself (paired_io.h). Pairs with tx_append().
 	 */
 	smp_mb();
-	/* Whatever they wait for: our poll has hidden the end of the stream, too. */
+	/* Wake them whatever they wait for: our poll has hidden the end of the stream, too. */
 	wake_up_interruptible_all(sk_sleep(sk));
 	if (!skb_queue_empty(&sk->sk_receive_queue) || sk->sk_shutdown & RCV_SHUTDOWN ||
 	    sks_paired_io_unread(sk))
@@ -325,8 +329,8 @@ static const struct tcp_ulp_ops ulp_ops = {
 	.release	= ulp_release,
 };
 
-/* For who appends to the ring of a source: the data are its mover's. Pairs with claim and
- * take_source().
+/* Called by a sender that has appended to a ring. True if the ring's reader is a source: then its
+ * mover takes the data, and is queued. Pairs with sks_endpoint_claim() and take_source().
  */
 static bool takes_data(const struct pair_end *paired)
 {
@@ -350,7 +354,7 @@ void sks_endpoints_mark(void)
 	spin_unlock_bh(&endpoints_lock);
 }
 
-/* An endpoint leaves the order before its socket loses the last reference. */
+/* A socket in the order has a reference: the endpoint leaves the order before the last one goes. */
 unsigned int sks_endpoints_marked(struct sock **sk, unsigned int max, u64 *last)
 {
 	struct ordered_node *o;
@@ -389,7 +393,7 @@ int __init sks_endpoint_init(void)
 	sks_callbacks_learn(sock->sk);
 	err = sks_endpoint_ops_learn(V4, sock);
 	sock_release(sock);
-	/* IPv6 may be switched off; its ops are not exported everywhere. */
+	/* IPv6 may be switched off, and not every kernel exports its ops. */
 	if (!err && !sock_create_kern(&init_net, AF_INET6, SOCK_STREAM, IPPROTO_TCP, &sock)) {
 		err = sks_endpoint_ops_learn(V6, sock);
 		sock_release(sock);

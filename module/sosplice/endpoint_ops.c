@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Our proto_ops carry the owner of those they replace. So the close of the socket drops the
- * reference that was taken with the original; inflight.h has what keeps our text.
+ * The functions of a socket that has an endpoint.
+ *
+ * Our proto_ops have the owner of those that they replace. So the close of the socket drops the
+ * reference that was taken with the original ones. inflight.h has what keeps our text.
  */
 #include <linux/kmemleak.h>
 #include <linux/poll.h>
@@ -24,17 +26,17 @@
 #include "sosplice/finish.h"
 #include "sosplice/splice.h"
 
-/* Filled by init. NULL where there is no IPv6. Ours are never freed: accept() gives a new
- * socket the ops of the one that it is called on, before it has found out that this does
- * not listen, and without a reference on us.
+/* Init fills these. NULL where there is no IPv6. Ours are never freed. accept() gives a new socket
+ * the ops of the socket that it is called on, without a reference on us. Only then does it find
+ * out that the socket does not listen.
  */
 static const struct proto_ops *base_ops[FAMILIES], *source_ops[FAMILIES], *sink_ops[FAMILIES];
-static struct proto prots[2][ROLES][FAMILIES];	/* first: paired */
+static struct proto prots[2][ROLES][FAMILIES];	/* first index: paired */
 
-/* PAIR's functions. They also serve a socket that is not, or no longer, paired. */
+/* PAIR's functions. They also serve a socket that is not paired, or no longer. */
 static const struct proto *paired_prot;
 
-/* The socket's spinlock is held; it is still owned. */
+/* Called while the socket's spinlock is held and the socket is still owned. */
 static void endpoint_release_cb(struct sock *sk)
 {
 	struct splice_endpoint *end = sks_endpoint_get(sk);
@@ -46,16 +48,16 @@ static void endpoint_release_cb(struct sock *sk)
 	}
 }
 
-/* Our own wake function tells our sleepers from TCP's; see evict.c. */
+/* With a wake function of our own evict.c can tell our sleepers from TCP's. */
 static int reader_wake(struct wait_queue_entry *wq, unsigned int mode, int sync, void *key)
 {
 	return woken_wake_function(wq, mode, sync, key);
 }
 
-/* Returns with the socket not locked: 0 once it is no splice's source, or the error
- * that a read comes to. Who might sleep then is sent to enter the call again, by the
- * function that the socket has now: in TCP's, called from ours, the module would be
- * held meanwhile.
+/* Waits until the socket is no splice's source, and returns 0, or the error that the read returns.
+ * The socket is not locked on return. A task that might sleep next enters the call again, by the
+ * function that the socket has now. If it slept in TCP's function, called from ours, it would hold
+ * the module.
  */
 static int reader_wait(struct sock *sk, bool nonblock)
 {
@@ -100,7 +102,7 @@ static int source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	return ret;
 }
 
-/* The ring's bytes are read by its own function. */
+/* Like source_recvmsg(), but PAIR's function reads, which knows of the ring. */
 static int paired_source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 				 int flags COMPAT_ADDR_LEN_PARAM)
 {
@@ -123,7 +125,7 @@ static ssize_t source_splice_read(struct socket *sock, loff_t *ppos,
 
 	sks_enter();
 	ret = reader_wait(sock->sk, sock->file->f_flags & O_NONBLOCK);
-	/* Calls from here pass the hook. */
+	/* The hook lets calls from this module pass. */
 	if (!ret && sks_pair_owns(sock->sk))
 		ret = sks_pair_splice_read(sock, ppos, pipe, len, flags);
 	else if (!ret)
@@ -132,8 +134,9 @@ static ssize_t source_splice_read(struct socket *sock, loff_t *ppos,
 	return ret;
 }
 
-/* tcp_poll() looks at the receive queue, where the mover leaves what the sink has no
- * room for; and at an end of stream that the splice has yet to reach.
+/* Hides from poll(2) of a source what is the splice's. tcp_poll() looks at the receive queue,
+ * where the mover leaves bytes that the sink has no room for. It also sees an end of stream that
+ * the splice has not reached yet.
  */
 static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *wait)
 {
@@ -145,13 +148,13 @@ static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *
 	rcu_read_lock();
 	end = sks_endpoint_get_rcu(sock->sk);
 	if (end)
-		moves = smp_load_acquire(&end->err_moves);	/* see err_back */
+		moves = smp_load_acquire(&end->err_moves);	/* pairs with err_back */
 	rcu_read_unlock();
 
-	mask = tcp_poll(file, sock, wait);	/* enqueues first, then looks; may sleep */
+	mask = tcp_poll(file, sock, wait);	/* queues the poller first, then looks; may sleep */
 
 	rcu_read_lock();
-	smp_rmb();	/* sk_err before err_moves: see err_out */
+	smp_rmb();	/* sk_err before err_moves; pairs with err_out */
 	end = sks_endpoint_get_rcu(sock->sk);
 	if (end && READ_ONCE(end->out))
 		mask &= ~(EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLHUP);
@@ -162,7 +165,7 @@ static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *
 	return mask;
 }
 
-/* As for what sks_endpoint_update() hides. Locked. */
+/* Sets the mark that sks_endpoint_update() has hidden. The socket is locked. */
 static int source_set_rcvlowat(struct sock *sk, int val)
 {
 	struct splice_endpoint *end = sks_endpoint_get(sk);
@@ -196,7 +199,7 @@ static int endpoint_disconnect(struct sock *sk, int flags)
 	int ret;
 
 	sks_enter();
-	sks_rx_turn_wait(sk);	/* may drop the lock; proto_disconnect() does not then */
+	sks_rx_turn_wait(sk);	/* may drop the lock; proto_disconnect() need not then */
 	end = sks_endpoint_get(sk);
 	if (end) {
 		sks_splice_detach_on_close(sk, end);
@@ -207,8 +210,8 @@ static int endpoint_disconnect(struct sock *sk, int flags)
 	return ret;
 }
 
-/* What needs the ULP slot or a socket that nobody else uses gets it if the socket has
- * no splice, else -EBUSY.
+/* Some options need the ULP slot, or a socket that nothing else uses. They get it if the socket
+ * has no splice, else -EBUSY.
  */
 static int endpoint_setsockopt(struct sock *sk, int level, int optname,
 			       sockptr_t optval, unsigned int optlen)
@@ -279,12 +282,12 @@ void sks_endpoint_ops_set(struct sock *sk, enum role role)
 {
 	const struct proto_ops **ops = role == RESTING ? base_ops :
 				       role == SOURCE ? source_ops : sink_ops;
-	struct socket *sock = sk->sk_socket;	/* NULL once it is closed */
+	struct socket *sock = sk->sk_socket;	/* NULL once the socket is closed */
 	int f = sks_endpoint_ops_family(sk->sk_prot);
 
 	if (f < FAMILIES)
 		WRITE_ONCE(sk->sk_prot, &prots[!!sks_end_get(sk)][role][f]);
-	/* A v4-mapped socket has the ops of its family, not of its struct proto. */
+	/* A v4-mapped socket has the ops of its own family, not of its struct proto's. */
 	for (f = 0; sock && f < FAMILIES; f++) {
 		if (base_ops[f] && (sock->ops == source_ops[f] || sock->ops == sink_ops[f] ||
 				    sock->ops == base_ops[f])) {
@@ -321,10 +324,10 @@ int __init sks_endpoint_ops_learn(enum family f, const struct socket *sock)
 	if (!ops)
 		return -ENOMEM;
 	kmemleak_not_leak(ops);
-	ops[0] = *base;		/* and so its owner */
+	ops[0] = *base;		/* this includes the owner */
 	ops[0].poll = hooked_poll;
-	/* Text of the kernel; and else a socket that was disconnected meanwhile, and
-	 * listens, could give birth to one that has our ops and no end.
+	/* Text of the kernel. With any other function a socket that was disconnected meanwhile,
+	 * and listens, could make a child that has our ops and no endpoint.
 	 */
 	ops[0].accept = sock_no_accept;
 	ops[1] = ops[0];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Tasks that sleep on a source, from before it was one, in TCP's own recvmsg or in ours for
- * pairs: they would take what arrives as soon as anything wakes them.
+ * Evicts tasks that have slept on a source since before it was one, in TCP's own recvmsg or in
+ * ours for pairs. As soon as anything wakes them, they would take what arrives.
  */
 #include <linux/fdtable.h>
 #include <linux/sched/signal.h>
@@ -16,9 +16,9 @@
 #include "sosplice/evict.h"
 #include "sosplice/splice.h"
 
-/* Whether the first argument of the task's system call is the socket: 1, 0, or -EAGAIN
- * if somebody is at the task just now. The descriptor may be another file's since the
- * task came to sleep; hook_restart() could not send it here again either.
+/* Tells whether the first argument of the task's system call is the socket: 1, 0, or -EAGAIN if
+ * another CPU has the task's lock. Since the task went to sleep, the descriptor may have become
+ * another file's. Then sks_hook_restart() could not send the task here again either.
  */
 static int calls_on(struct task_struct *task, const struct file *file)
 {
@@ -26,8 +26,8 @@ static int calls_on(struct task_struct *task, const struct file *file)
 	int same;
 
 	syscall_get_arguments(task, task_pt_regs(task), args);
-	/* Keeps task->files. Tried, as who has it may be interrupted by a wake-up that
-	 * waits for the queue's lock, which we have.
+	/* The lock keeps task->files. Only try it: a wake-up may have interrupted its holder, and
+	 * wait for the queue's lock, which we have.
 	 */
 	if (!spin_trylock(&task->alloc_lock))
 		return -EAGAIN;
@@ -38,9 +38,9 @@ static int calls_on(struct task_struct *task, const struct file *file)
 	return same;
 }
 
-/* Whether the task, which sleeps on a TCP socket, called to read and may be sent away: 1, 0
- * or -EAGAIN. Who waits for room sleeps in the same way, and by splice(2) in the same system
- * call. recvmmsg(2), with messages read, would make the interruption the socket's error.
+/* Tells whether the task, which sleeps on a TCP socket, is in a read and may be evicted: 1, 0 or
+ * -EAGAIN. A task that waits for room sleeps in the same way, and in splice(2) even in the same
+ * system call. recvmmsg(2) that has read messages would make the interruption the socket's error.
  */
 static int is_reader(struct task_struct *task, const struct file *file)
 {
@@ -67,7 +67,7 @@ bool sks_evict_expel(struct sock *sk)
 	wait_queue_entry_t *entry;
 	unsigned long flags;
 	bool found = false;
-	int stay = 0;		/* readers of a pair who cannot be sent away */
+	int stay = 0;		/* readers of a pair that cannot be evicted */
 
 	sock_owned_by_me(sk);
 	if (!rcu_access_pointer(sk->sk_wq) || !sk->sk_socket || !wq_has_sleeper(wq))
@@ -87,13 +87,13 @@ bool sks_evict_expel(struct sock *sk)
 		found = true;
 		if (reads < 0)
 			continue;
-		/* As for task_work with TWA_SIGNAL: it leaves its system call and
-		 * enters it again.
+		/* As for task_work with TWA_SIGNAL: the task leaves its system call and enters it
+		 * again.
 		 */
 		set_tsk_thread_flag(task, TIF_NOTIFY_SIGNAL);
 		wake_up_process(task);
 	}
 	spin_unlock_irqrestore(&wq->lock, flags);
-	/* Of a pair's readers also who spins, or was woken: he will look once more. */
+	/* Also count a pair's readers that spin or were just woken: they look once more. */
 	return found || (paired && paired->rx_sleepers > stay);
 }

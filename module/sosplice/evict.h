@@ -6,9 +6,9 @@
 
 struct sock;
 
-/* Sends tasks that sleep in a read of the source, which is locked, out of it, to call ours
- * for sources instead. True if there were some: they are on their way. Also if one could
- * not be looked at just now.
+/* Sends tasks that sleep in a read of the source, which is locked, out of it. They enter the call
+ * again, and find our function for sources. True if there were such tasks: they are on their way.
+ * Also true if one task could not be looked at just now.
  */
 bool sks_evict_expel(struct sock *sk);
 

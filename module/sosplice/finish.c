@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How a splice ends. sks_splice_end() frees the source: what is in its queue, which
- * the sink has not got, is the application's. Later the mover takes the sink's pointer back,
+ * How a splice ends. sks_splice_end() frees the source. What is in the source's queue and has not
+ * reached the sink belongs to the application again. Later the mover clears the sink's pointer,
  * unless the next splice into that sink has done so.
  */
 #include <net/tcp.h>
@@ -14,7 +14,9 @@
 #include "sosplice/loop.h"
 #include "sosplice/splice.h"
 
-/* Nobody finds it any more but its sink, and who splices into that finds it ended. */
+/* Makes the splice unfindable except by its sink. A task that splices into that sink next finds it
+ * ended.
+ */
 static void unlist(struct splice *s)
 {
 	set_bit(SPLICE_ENDED, &s->flags);
@@ -30,7 +32,7 @@ static void finish(struct splice *s, int err)
 {
 	sks_stat_inc(SOCKSPLICE_STAT_so_splices_ended);
 	trace_so_splice_end(s->src, s->dst, s->moved, err);
-	sks_mover_queue(s);	/* for the sink */
+	sks_mover_queue(s);	/* the mover sees to the sink */
 	sks_splice_put(s);
 }
 
@@ -92,7 +94,7 @@ void sks_splice_orphan_on_destroy(struct splice_endpoint *end)
 	if (!s)
 		return;
 	WRITE_ONCE(end->out, NULL);
-	refcount_inc(&s->ref);	/* the bit gives away the source's */
+	refcount_inc(&s->ref);	/* the source's reference goes to SPLICE_SOURCE_GONE */
 	set_bit(SPLICE_SOURCE_GONE, &s->flags);
 	sks_mover_queue(s);
 	sks_splice_put(s);

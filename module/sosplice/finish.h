@@ -4,25 +4,23 @@
 
 #include "sosplice/splice.h"
 
-/* Ends @s, whose source the caller has locked. @err, if not 0, is left in SO_ERROR of the
- * source. The sink is seen to by the mover. Drops endpoint->out's reference.
+/* Ends @s, whose source the caller has locked. If @err is not 0, it is left in SO_ERROR of the
+ * source. The mover sees to the sink. Drops endpoint->out's reference.
  */
 void sks_splice_end(struct splice *s, int err);
 
-/* The same where there is no source any more: SPLICE_SOURCE_GONE. The mover only. */
+/* Like sks_splice_end(), if the source is gone (SPLICE_SOURCE_GONE). Only the mover calls it. */
 void sks_splice_end_orphan(struct splice *s);
 
-/* Ends what the socket, which is locked and about to be closed or disconnected, is an
- * end of.
- */
+/* Ends the splices of a socket that is about to be closed or disconnected. The socket is locked. */
 void sks_splice_detach_on_close(struct sock *sk, struct splice_endpoint *end);
 
-/* Takes its splices from the end of a socket that is being destroyed, and leaves them to
- * the mover. Any context.
+/* Takes its splices from the endpoint of a socket that is being destroyed, and leaves them to the
+ * mover. Any context.
  */
 void sks_splice_orphan_on_destroy(struct splice_endpoint *end);
 
-/* Has a sink, which is locked, forget a splice that has ended. */
+/* Makes a sink, which is locked, forget a splice that has ended. */
 void sks_splice_forget_finished_sink(struct sock *sk, struct splice_endpoint *end);
 
 #endif /* SOCKSPLICE_FINISH_H */

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Splices over local connections can send bytes round for ever: A's peer is spliced
- * into B, and B's peer into A. Such a loop is found when a splice is about to move its
- * first bytes, by following sink, peer of the sink, splice of that peer, and so on. A chain
- * that comes to more than LOOP_HOPS_MAX splices, counted both ways, is taken for one: so its
- * length does not depend on which of its splices moved first.
+ * Finds loops. Splices over local connections can send bytes round for ever: A's peer is spliced
+ * into B, and B's peer into A. We look for a loop when a splice is about to move its first bytes.
+ * The search follows the sink, the peer of the sink, the splice of that peer, and so on. A chain
+ * of more than LOOP_HOPS_MAX splices, counted both ways, is taken for a loop. So the length of a
+ * chain does not depend on which of its splices moved first.
  *
- * The two ends of a connection are known by their initial sequence numbers, which
- * mirror each other whatever namespaces and address translation lie between. A loop
- * can carry bytes only once each of its splices has moved some, and the last one to
- * do so finds all others on the table. Who hides a loop by rewriting sequence numbers
- * (TCP_REPAIR, which takes privilege) is still bound by budget.c.
+ * The two ends of a connection are known by their initial sequence numbers. These mirror each
+ * other whatever namespaces and address translation lie between. A loop can carry bytes only once
+ * each of its splices has moved some. The last one to do so finds all others on the table. A
+ * process can hide a loop by rewriting sequence numbers (TCP_REPAIR, which takes privilege).
+ * budget.c still bounds its splices.
  *
- * The table is everybody's, under one lock. Peers choose one of the two numbers that it is
- * sorted by, so its hash takes both, and a secret; a walk gives up, and says that there is
- * a loop, after as many splices as honest ones do not come to.
+ * All users share the table, under one lock. Peers choose one of the two numbers of its key, so
+ * the hash takes both, and a secret. A walk gives up, and reports a loop, after more splices than
+ * honest ones come to.
  */
 #include <linux/hashtable.h>
 #include <linux/jhash.h>
@@ -26,7 +26,7 @@
 #include "sosplice/splice.h"
 
 #define LOOP_HOPS_MAX	128	/* splices; a longer chain is taken for a loop */
-#define LOOP_VISITS_MAX	4096	/* splices looked at; more, too */
+#define LOOP_VISITS_MAX	4096	/* splices that a search looks at; a longer search reports a loop */
 
 /* Splices by hash_of() of src_id, and of dst_id; loop_lock. */
 static DEFINE_HASHTABLE(sources, 12);
@@ -34,8 +34,8 @@ static DEFINE_HASHTABLE(sinks, 12);
 static u32 seed;			/* constant after init */
 static DEFINE_SPINLOCK(loop_lock);
 
-/* What an established connection counts from: its own initial sequence number is
- * exact up to the SYN, which only the active opener counts as acknowledged.
+/* Reads the numbers of an established connection. Its own initial sequence number is exact up to
+ * the SYN, which only the active opener counts as acknowledged.
  */
 void sks_loop_ident(const struct sock *sk, struct loop_ident *id)
 {
@@ -56,15 +56,15 @@ static u32 hash_of(u32 irs, u32 iss)
 	return jhash_2words(irs, iss, seed);
 }
 
-/* Whether they are the two ends of one connection. */
+/* True if @a and @b are the two ends of one connection. */
 static bool mirror(const struct loop_ident *a, const struct loop_ident *b)
 {
 	return is_iss(a, b->irs) && is_iss(b, a->irs);
 }
 
-/* The splice that is @ahead of @s in the chain, its source the peer of @s's sink; or the one
- * behind it, the other way round; or NULL. Takes what it looks at from *@visits; 0 left: it
- * may have missed it.
+/* The next splice in the chain: @ahead, the one whose source is the peer of @s's sink, else the
+ * one whose sink is the peer of @s's source. NULL if there is none. Takes the splices that it
+ * looks at off *@visits. If that is 0 on return, the search may have missed a splice.
  */
 static struct splice *neighbour(const struct splice *s, bool ahead, unsigned int *visits)
 {
@@ -95,8 +95,8 @@ static struct splice *neighbour(const struct splice *s, bool ahead, unsigned int
 	return NULL;
 }
 
-/* Counts the splices on one side of @s in *@hops. True if the chain comes back to @s, or is
- * too long to tell.
+/* Counts the splices on one side of @s in *@hops. True if the chain comes back to @s, or is too
+ * long to tell.
  */
 static bool walk(const struct splice *s, bool ahead, unsigned int *hops, unsigned int *visits)
 {

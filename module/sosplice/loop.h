@@ -8,7 +8,7 @@ void sks_loop_init(void);
 
 void sks_loop_ident(const struct sock *sk, struct loop_ident *id);
 
-/* Puts @s on the table, once. True if what it moves comes back to it, or if that would
+/* Puts @s on the table, once. True if the bytes that it moves come back to it, or if that would
  * take too long to find out.
  */
 bool sks_loop_closes(struct splice *s);

@@ -4,12 +4,12 @@
 
 #include "sosplice/splice.h"
 
-/* The work of a splice. */
+/* The work function of a splice. */
 void sks_mover_work(struct work_struct *work);
 
-/* The first rounds, run by the caller of setsockopt(), which holds @s: until what was queued has
- * moved or the sink takes no more. Where another task is in the way, the mover goes on, and
- * says so by SPLICE_SETTLED.
+/* The first rounds, run by the caller of setsockopt(), which holds @s. They end when what was
+ * queued has moved, or when the sink takes no more. If another task is in the way, the mover goes
+ * on, and sets SPLICE_SETTLED when it is done.
  */
 void sks_mover_begin(struct splice *s);
 

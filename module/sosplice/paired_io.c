@@ -16,8 +16,8 @@ bool sks_paired_io_enter(struct sock *sk)
 	sock_owned_by_me(sk);
 	if (!paired)
 		return true;
-	/* He has looked, and reads up to where the ring was then; or waits to, and may
-	 * have the first part of what he reads.
+	/* Another reader has looked, and reads up to the place of the ring at that time. Or it
+	 * waits to, and may have the first part of what it reads.
 	 */
 	if (paired->rx_mid_read || paired->rx_taking)
 		return false;
@@ -104,9 +104,11 @@ int sks_paired_io_send(struct sock *sk, struct msghdr *msg, size_t len,
 	sock_owned_by_me(sk);
 	if (!paired)
 		return tcp_sendmsg_locked(sk, msg, len);
-	before = paired->ring_bytes;	/* no wait: the lock is kept, and @paired with it */
+	before = paired->ring_bytes;	/* no wait: the lock is kept, and so is @paired */
 	old = set_active_memcg(memcg);
-	ret = sks_tx_sendmsg_locked(sk, msg, false);	/* the source is locked, too */
+	ret = sks_tx_sendmsg_locked(sk, msg, false);	/* false: no wait, because the source is
+							 * locked, too
+							 */
 	set_active_memcg(old);
 	sks_stat_add(SOCKSPLICE_STAT_so_splice_to_ring_bytes, paired->ring_bytes - before);
 	return ret;

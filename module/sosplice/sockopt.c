@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The two ways to call SO_SPLICE: sockopt_bsd.c, and the private socket option SOL_IP,
- * SOCKSPLICE_SO_SPLICE. TCP sockets of both families hand options that the kernel does not know
- * to netfilter's core, which calls this. The socket is not locked, and netfilter's core holds
- * the module meanwhile.
+ * The arguments of SO_SPLICE, and the private one of its two ways in: the socket option SOL_IP,
+ * SOCKSPLICE_SO_SPLICE. The other way is sockopt_bsd.c. TCP sockets of both families pass options
+ * that the kernel does not know to netfilter's core, which calls this. The socket is not locked,
+ * and netfilter's core holds the module meanwhile.
  */
 #include <linux/compat.h>
 #include <linux/math64.h>
@@ -18,8 +18,8 @@
 #include "sosplice/splice.h"
 #include "uapi/so_splice.h"
 
-/* As OpenBSD takes it: nothing, an int, or the whole struct. 32-bit callers, whose
- * struct is another one, may give an int.
+/* Accepts what OpenBSD accepts: nothing, an int, or the whole struct. The struct of 32-bit callers
+ * is another one, so they may only give an int.
  */
 int sks_sockopt_set(struct sock *sk, sockptr_t arg, unsigned int len)
 {
@@ -36,7 +36,7 @@ int sks_sockopt_set(struct sock *sk, sockptr_t arg, unsigned int len)
 	}
 	if (opt.sp_idle_sec < 0 || opt.sp_idle_usec < 0 || opt.sp_idle_usec >= USEC_PER_SEC)
 		return -EINVAL;
-	/* A century is for ever enough. */
+	/* A century is long enough. */
 	opt.sp_idle_sec = min_t(s64, opt.sp_idle_sec, 100LL * 366 * 24 * 60 * 60);
 	return sks_splice_set(sk, opt.sp_fd, opt.sp_max,
 			      opt.sp_idle_sec * USEC_PER_SEC + opt.sp_idle_usec);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Similar to hook.c. A call that was redirected holds a module reference, or finds the module
- * going and returns at once: sks_inflight_drain() waits for that.
+ * Similar to core/hook.c. A call that was redirected holds a module reference. If the module is
+ * going, it returns at once, and sks_inflight_drain() waits for that.
  */
 #include <linux/ftrace.h>
 #include <linux/module.h>
@@ -14,9 +14,9 @@
 #include "sosplice/sockopt_bsd.h"
 #include "sosplice/splice.h"
 
-static DEFINE_MUTEX(literal_lock);	/* the three below */
+static DEFINE_MUTEX(literal_lock);	/* protects the three below */
 static bool literal_ready;		/* between init and exit */
-static bool literal_on = true;		/* the administrator wants it; read without */
+static bool literal_on = true;		/* the administrator wants it; also read without */
 static int literal_status = LITERAL_UNUSED;	/* read without */
 
 int sks_sockopt_bsd_status(void)
@@ -26,8 +26,8 @@ int sks_sockopt_bsd_status(void)
 
 #if defined(CONFIG_DYNAMIC_FTRACE) && defined(CONFIG_HAVE_DYNAMIC_FTRACE_WITH_ARGS)
 
-/* In the place of sock_setsockopt(), for our option only. May sleep, in a page fault for as
- * long as the caller likes: that refuses an rmmod, and does not hold one up.
+/* Replaces sock_setsockopt(), for our option only. May sleep in a page fault for as long as the
+ * caller likes. That makes rmmod fail, but does not make it hang.
  */
 static int literal_setsockopt(struct socket *sock, int level, int optname,
 			      sockptr_t optval, unsigned int optlen)
@@ -41,7 +41,7 @@ static int literal_setsockopt(struct socket *sock, int level, int optname,
 	return ret;
 }
 
-/* In the place of sk_getsockopt(); the same. */
+/* Replaces sk_getsockopt() in the same way. */
 static int literal_getsockopt(struct sock *sk, int level, int optname,
 			      sockptr_t optval, sockptr_t optlen)
 {
@@ -103,8 +103,8 @@ static int hook_add(struct literal_hook *h)
 {
 	int err = 0;
 
-	/* Once: ftrace_free_filter() leaves pointers behind that set_filter would
-	 * follow.
+	/* Set the filter once only: ftrace_free_filter() leaves pointers behind that set_filter
+	 * would follow.
 	 */
 	if (!h->filtered)
 		err = ftrace_set_filter(&h->ops, h->function, strlen(h->function), 0);
@@ -130,7 +130,7 @@ static void hooks_remove(void)
 	unregister_ftrace_function(&hooks[0].ops);
 }
 
-/* For good. */
+/* Frees the filters for good. */
 static void hooks_free(void)
 {
 	int i;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The splices: their memory, the list of those that live, and the queue of the mover.
+ * The splices: their memory, the order of the live ones, and the queue of the mover.
  */
 #include <linux/cpumask.h>
 #include <linux/cpuset.h>
@@ -24,7 +24,7 @@ static struct workqueue_struct *mover_wq;
 static struct ordered splices;			/* splices_lock */
 static unsigned int splices_live;		/* splices_lock; read without */
 static DEFINE_SPINLOCK(splices_lock);
-static atomic_t splices_held = ATOMIC_INIT(0);	/* not freed yet, ended or not */
+static atomic_t splices_held = ATOMIC_INIT(0);	/* splices that are not freed yet, ended or not */
 
 unsigned int sks_splices_live(void)
 {
@@ -48,7 +48,9 @@ static void free_rcu(struct rcu_head *rcu)
 void sks_splice_put(struct splice *s)
 {
 	if (refcount_dec_and_test(&s->ref))
-		call_rcu_hurry(&s->rcu, free_rcu);	/* it keeps sockets and their namespaces */
+		call_rcu_hurry(&s->rcu, free_rcu);	/* hurry: it holds sockets and their
+							 * namespaces
+							 */
 }
 
 void sks_splices_add(struct splice *s)
@@ -98,14 +100,18 @@ void sks_mover_queue(struct splice *s)
 		refcount_dec(&s->ref);
 }
 
-/* The sink's owner may set it to any number, by SO_INCOMING_CPU. */
+/* True if the mover may be queued on @cpu. The sink's owner may set it to any number, by
+ * SO_INCOMING_CPU.
+ */
 static bool may_work_on(unsigned int cpu)
 {
 	return cpu < nr_cpu_ids && cpu_online(cpu) && !cpu_is_isolated(cpu) &&
 	       housekeeping_test_cpu(cpu, HK_TYPE_WQ);
 }
 
-/* Not what waits for its share of the CPU: its turn finds what has come. */
+/* Queues the mover, unless the splice waits for its share of the CPU: at its turn the mover finds
+ * the new data. False if the last reference is gone.
+ */
 static bool queue_on(unsigned int cpu, struct splice *s)
 {
 	if (!refcount_inc_not_zero(&s->ref))
@@ -123,7 +129,7 @@ bool sks_mover_queue_rcu(struct splice *s)
 bool sks_mover_queue_arrived(struct splice *s)
 {
 	const unsigned int cpu = READ_ONCE(s->dst->sk_incoming_cpu);
-	const bool acked = !sks_end_get_rcu(s->dst);	/* of a ring nobody acknowledges */
+	const bool acked = !sks_end_get_rcu(s->dst);	/* a ring's bytes get no ACKs */
 
 	return queue_on(acked && may_work_on(cpu) ? cpu : WORK_CPU_UNBOUND, s);
 }
@@ -132,7 +138,7 @@ void sks_mover_tick(struct splice *s, unsigned long delay)
 {
 	refcount_inc(&s->ref);
 	if (mod_delayed_work(mover_wq, &s->tick, delay))
-		refcount_dec(&s->ref);	/* it was pending, with a reference */
+		refcount_dec(&s->ref);	/* it was pending and has a reference */
 }
 
 void sks_mover_stop_tick(struct splice *s)
@@ -173,7 +179,7 @@ struct splice *sks_splice_alloc(struct sock *src, struct sock *dst, s64 max,
 	s->src = src;
 	s->dst = dst;
 	s->max = max;
-	/* No shorter than asked for, and not so long that time wraps. */
+	/* The idle time is no shorter than asked for, and not so long that jiffies wrap. */
 	s->idle = min_t(u64, DIV64_U64_ROUND_UP(idle_us * HZ, USEC_PER_SEC),
 			MAX_JIFFY_OFFSET / 2);
 	s->start = ktime_get_ns();
@@ -197,9 +203,9 @@ int sks_splices_init(void)
 
 void sks_splices_exit(void)
 {
-	/* Works and ticks hold them, and those end soon: the mover waits for no socket's lock,
-	 * and tries that of a sink again only while the sink points to the splice. A sink that
-	 * points to one would hold the module.
+	/* Works and ticks hold splices, and these end soon. The mover waits for no socket's lock,
+	 * and tries a sink's again only while the sink points to the splice. A sink that points to
+	 * one would hold the module.
 	 */
 	while (atomic_read(&splices_held))
 		msleep(20);

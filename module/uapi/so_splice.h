@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * The socket option by which the module offers SO_SPLICE; <socksplice.h> wraps it.
+ * The socket option by which the module offers SO_SPLICE. <socksplice.h> wraps it.
  *
- * setsockopt(fd, SOL_IP, SOCKSPLICE_SO_SPLICE, …) takes an int, the sink's file
- * descriptor, or a struct socksplice_so_splice; a negative descriptor, or an argument
- * of length 0, ends the splice. getsockopt gives the bytes moved, an __s64. Errors are
- * those of so_splice(4).
+ * setsockopt(fd, SOL_IP, SOCKSPLICE_SO_SPLICE, …) takes an int, the sink's file descriptor, or a
+ * struct socksplice_so_splice. A negative descriptor, or an argument of length 0, ends the splice.
+ * getsockopt gives the bytes moved, an __s64. so_splice(4) lists the errors.
  */
 #ifndef _UAPI_SOCKSPLICE_SO_SPLICE_H
 #define _UAPI_SOCKSPLICE_SO_SPLICE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * What socksplice.ko shows to user space and to BPF programs: the
- * generic-netlink family, its attributes, and the options of the kfuncs.
+ * The interface of socksplice.ko to user space and to BPF programs: the generic-netlink family,
+ * its attributes, and the options of the kfuncs.
  *
  * Numbers here are ABI: append, never renumber.
  */
@@ -14,12 +14,11 @@
 #define SOCKSPLICE_GENL_VERSION	1
 
 /*
- * Commands. Every one needs CAP_NET_ADMIN in the initial user namespace
- * (GENL_ADMIN_PERM), else EPERM, and a socket of the initial network namespace, else
- * EACCES, because the answers name the connections of every network namespace. For
- * the two that name none, STATUS_GET and STATS_GET, it is enough that whoever opened
- * the netlink socket, in whatever network namespace, had the capability then: a
- * program may open the socket, give up its privileges, and go on reading counters.
+ * Commands. Each needs CAP_NET_ADMIN in the initial user namespace (GENL_ADMIN_PERM), else EPERM.
+ * It also needs a socket of the initial network namespace, else EACCES, because the answers name
+ * the connections of every network namespace. STATUS_GET and STATS_GET name none, and need less:
+ * the process that opened the netlink socket had the capability then, in whatever network
+ * namespace. So a program may open the socket, give up its privileges, and go on reading counters.
  *
  * STATUS_GET	do	-> SOCKSPLICE_A_STATUS_*, one message
  * STATS_GET	dump	-> one message per counter: STAT_NAME, STAT_VALUE
@@ -28,18 +27,20 @@
  *			   new connections are paired or not; splice(2) on
  *			   sockmap sockets is served or not; new splices are
  *			   accepted or not. Live pairs and splices stay. And/or
- *			   STATUS_MEMORY_CAP; rings that exist stay. EOPNOTSUPP, and
- *			   nothing is set: STATUS_SPLICE 1, and splice(2) is not hooked.
+ *			   STATUS_MEMORY_CAP; rings that exist stay. EOPNOTSUPP if
+ *			   STATUS_SPLICE is 1 and splice(2) is not hooked. Then
+ *			   nothing is set.
  * PAIR_DROP	do	<- PAIR_ID, or none for all: begins to un-pair, without
  *			   waiting. ENOENT if there is no such pair (any more).
- *			   PAIR_GET shows what is still under way.
- * EVENT	sent to the group "events": what became of a connection that was
- *			   considered; see enum socksplice_event. Joining the group
- *			   needs CAP_NET_ADMIN, and only sockets of the initial
- *			   network namespace get anything.
+ *			   PAIR_GET shows the pairs that are still draining.
+ * EVENT	sent to the group "events": the verdict on a connection; see enum
+ *			   socksplice_event. Joining the group needs CAP_NET_ADMIN,
+ *			   and only sockets of the initial network namespace get
+ *			   events.
  * SPLICE_GET	dump	-> one message per live splice (SO_SPLICE), SOCKSPLICE_A_SPLICE_*
- * SPLICE_DROP	do	begins to end all splices, as their applications' -1 would, and to
- *			   forget the counts of those that ended, without waiting.
+ * SPLICE_DROP	do	begins to end all splices, as a descriptor of -1 from the application
+ *			   would, and to forget the counts of those that have ended.
+ *			   Does not wait.
  */
 enum {
 	SOCKSPLICE_CMD_UNSPEC,
@@ -58,22 +59,24 @@ enum {
 #define SOCKSPLICE_GENL_EVENTS	"events"	/* the multicast group */
 
 /*
- * Each verdict on a connection, with the reasons there are for it. An event has
- * EVENT, EVENT_TIME, EVENT_SEQ, perhaps EVENT_REASON, and: where two ends are known
- * to belong together all that PAIR_GET shows of the pair; else one PAIR_END, of
- * which DECLINED has the addresses, the namespace, the cookie and the cgroup only.
+ * Each verdict on a connection, with its possible reasons. An event has EVENT, EVENT_TIME,
+ * EVENT_SEQ and perhaps EVENT_REASON. If the verdict is about a pair, it also has all that
+ * PAIR_GET shows of the pair. Otherwise it has one PAIR_END. That of DECLINED has the addresses,
+ * the namespace, the cookie, the inode and the cgroup only.
  */
 enum socksplice_event {
 	SOCKSPLICE_EVENT_UNSPEC,
-	SOCKSPLICE_EVENT_PAIRED,	/* none, or "shadow" */
-	SOCKSPLICE_EVENT_DECLINED,	/* one end; X of the counter declined_X */
-	SOCKSPLICE_EVENT_EXPIRED,	/* one end; "no_peer" was enrolled in time, or "drain" */
-	SOCKSPLICE_EVENT_DROPPED,	/* begins to un-pair: "request", "setsockopt", "path",
+	SOCKSPLICE_EVENT_PAIRED,	/* no reason, or "shadow" */
+	SOCKSPLICE_EVENT_DECLINED,	/* one end; reason X of the counter declined_X */
+	SOCKSPLICE_EVENT_EXPIRED,	/* one end; "no_peer": its peer was not enrolled in time;
+					 * or "drain"
+					 */
+	SOCKSPLICE_EVENT_DROPPED,	/* un-pairing begins: "request", "setsockopt", "path",
 					 * "captured"
 					 */
-	SOCKSPLICE_EVENT_ENDED,		/* "closed", or "dropped" and on TCP again */
-	SOCKSPLICE_EVENT_LIMITED,	/* a pair, once for each end: it has no ring to send
-					 * into and sends by TCP, for now: "memory_cap", or
+	SOCKSPLICE_EVENT_ENDED,		/* "closed", or "dropped" if it is on TCP again */
+	SOCKSPLICE_EVENT_LIMITED,	/* a pair, once for each end: the end has no ring to send
+					 * into, and sends by TCP for now: "memory_cap" or
 					 * "no_memory"
 					 */
 };
@@ -84,7 +87,7 @@ enum {
 
 	SOCKSPLICE_A_STATUS_VERSION,	/* string: the module's version */
 	SOCKSPLICE_A_STATUS_BTF,	/* u8: 1 if BPF can call the kfuncs */
-	SOCKSPLICE_A_STATUS_SOCKOPS,	/* u8: 1 if sock_ops programs may, too */
+	SOCKSPLICE_A_STATUS_SOCKOPS,	/* u8: 1 if sock_ops programs may call them, too */
 	SOCKSPLICE_A_STATUS_HOOK,	/* s32: 0, or why splice(2) is not hooked (-errno) */
 	SOCKSPLICE_A_STATUS_PAIRING,	/* u8: 1 = new connections are paired */
 	SOCKSPLICE_A_STATUS_SHADOW,	/* u8: 1 = match and count, move no data */
@@ -107,7 +110,7 @@ enum {
 	SOCKSPLICE_A_END_SPORT,		/* u16, host order */
 	SOCKSPLICE_A_END_DPORT,		/* u16, host order */
 	SOCKSPLICE_A_END_NETNS,		/* u32: inode number of the namespace */
-	SOCKSPLICE_A_END_COOKIE,	/* u64: as SO_COOKIE; 0 if nobody asked for it, or closed */
+	SOCKSPLICE_A_END_COOKIE,	/* u64: as SO_COOKIE; 0 if never asked for, or closed */
 	SOCKSPLICE_A_END_TX_RING_BYTES,	/* u64: sent by this end through the ring */
 	SOCKSPLICE_A_END_TX_RING_MSGS,	/* u64 */
 	SOCKSPLICE_A_END_TX_TCP_BYTES,	/* u64: sent by this end through TCP */
@@ -124,27 +127,27 @@ enum {
 	SOCKSPLICE_A_END_CGROUP,	/* u64: id of the socket's cgroup (version 2);
 					 * 0 if it is gone
 					 */
-	SOCKSPLICE_A_STATUS_EVENTS,	/* u8: 1 if this socket can get events: it is of
-					 * the initial network namespace
+	SOCKSPLICE_A_STATUS_EVENTS,	/* u8: 1 if the asking socket can get events, because it is
+					 * in the initial network namespace
 					 */
 	SOCKSPLICE_A_EVENT,		/* u8: enum socksplice_event */
 	SOCKSPLICE_A_EVENT_REASON,	/* string */
 	SOCKSPLICE_A_EVENT_TIME,	/* u64: nanoseconds since 1970 */
-	SOCKSPLICE_A_EVENT_SEQ,		/* u64: one more than the event's before; what is
-					 * left out was lost
+	SOCKSPLICE_A_EVENT_SEQ,		/* u64: one more than in the event before; a number that is
+					 * missing is that of a lost event
 					 */
 
 	SOCKSPLICE_A_STATUS_SO_SPLICE,	/* u8: 1 = new splices (SO_SPLICE) are accepted */
-	SOCKSPLICE_A_STATUS_LITERAL,	/* s32: 0: setsockopt(SOL_SOCKET, SO_SPLICE) works;
-					 * 1: not asked for; or why not (-errno)
+	SOCKSPLICE_A_STATUS_LITERAL,	/* s32: 0: setsockopt(SOL_SOCKET, SO_SPLICE) works; 1: not
+					 * switched on; or why it does not work (-errno)
 					 */
 	SOCKSPLICE_A_SPLICE_SOURCE,	/* nested SOCKSPLICE_A_END_* from FAMILY to COOKIE, and
 					 * INODE
 					 */
 	SOCKSPLICE_A_SPLICE_SINK,	/* the same */
-	SOCKSPLICE_A_SPLICE_UID,	/* u32: who spliced, in the initial user namespace */
+	SOCKSPLICE_A_SPLICE_UID,	/* u32: uid of its user, in the initial user namespace */
 	SOCKSPLICE_A_SPLICE_MOVED,	/* u64: bytes so far */
-	SOCKSPLICE_A_SPLICE_MAX,	/* u64: its limit, 0 if none */
+	SOCKSPLICE_A_SPLICE_MAX,	/* u64: its limit in bytes, 0 if none */
 	SOCKSPLICE_A_SPLICE_IDLE_MS,	/* u64: its idle time, 0 if none */
 	SOCKSPLICE_A_SPLICE_AGE_MS,	/* u64: since setsockopt() */
 	SOCKSPLICE_A_END_GROUP,		/* u32: as it was enrolled, 0 if none */
@@ -164,8 +167,8 @@ enum {
 #define SOCKSPLICE_RING_MAX_DEFAULT	(1U << 18)
 #define SOCKSPLICE_BUSY_POLL_MAX	1000U	/* µs */
 
-/* While somebody captures the connection's packets, in the namespace of either end, it
- * is not paired; a pair goes back to TCP within about two seconds.
+/* While a packet socket captures the connection's packets, in the namespace of either end, the
+ * connection is not paired. A pair goes back to TCP within about two seconds.
  */
 #define SOCKSPLICE_PAIR_YIELDS		(1U << 0)
 
@@ -174,16 +177,16 @@ enum {
  * @ring_size: bytes of the ring that this end sends into. A power of two from
  *	SOCKSPLICE_RING_SIZE_MIN to _MAX, or 0 for the default.
  * @busy_poll_usec: how long this end's reader spins before it sleeps, in µs,
- *	0 to SOCKSPLICE_BUSY_POLL_MAX, while it is paired. Where the socket's own
- *	SO_BUSY_POLL is longer, that, up to the same maximum.
- * @flags: SOCKSPLICE_PAIR_*; the others must be 0.
- * @group: a number by which whoever enrols this end knows it again, such as that of
- *	a policy; 0 for none, unless @memory_cap is not 0.
+ *	0 to SOCKSPLICE_BUSY_POLL_MAX, while it is paired. If the socket's own
+ *	SO_BUSY_POLL is longer, that counts, up to the same maximum.
+ * @flags: SOCKSPLICE_PAIR_*; all other bits must be 0.
+ * @group: a number by which the policy that enrols this end knows it again; 0 for
+ *	none. It may not be 0 if @memory_cap is not.
  * @memory_cap: the most bytes that the rings of all ends with the same @group may
- *	hold together; what finds no room goes by TCP. 0: no limit.
- * @ring_max: what the ring may grow to if it is full again and again: as @ring_size.
- *	Nothing below @ring_size has an effect. 0: it keeps its size; or, if @ring_size is
- *	0 too, the module's default.
+ *	hold together; bytes that find no room go by TCP. 0: no limit.
+ * @ring_max: the size that the ring may grow to if it is full again and again. The
+ *	same values as for @ring_size. A value below @ring_size has no effect. 0: the
+ *	ring keeps its size; or, if @ring_size is 0 too, the module's default.
  * @reserved: must be 0.
  */
 struct socksplice_pair_opts {

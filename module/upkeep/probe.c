@@ -17,12 +17,12 @@ static DECLARE_DELAYED_WORK(probe, probe_work);
 
 /* probe_work() only. */
 static struct pairs_batch batch;
-static unsigned long interval = HZ;	/* between two probes, at least a second:
-					 * peers answer at most two in that time
+static unsigned long interval = HZ;	/* between two probes; at least a second, because peers
+					 * answer at most two in that time
 					 */
-static unsigned long patience;		/* with the first that is not answered */
+static unsigned long patience;		/* time that the first unanswered probe is given */
 
-/* One interval may pass until the first probe, one until it is judged. */
+/* One interval may pass before the first probe is sent, and one before it is judged. */
 static void set_times(void)
 {
 	unsigned long timeout = READ_ONCE(sks_path_timeout) * HZ;
@@ -31,8 +31,8 @@ static void set_times(void)
 	patience = timeout - 2 * interval;
 }
 
-/* The ACK that asks for an answer. The socket's spinlock is held and nobody
- * owns it, so snd_nxt may be lowered for the call: nothing else sends.
+/* Sends the ACK that asks for an answer. The socket's spinlock is held and no task owns the
+ * socket, so nothing else sends. So snd_nxt may be lowered for the call.
  */
 static void send_probe(struct sock *sk)
 {
@@ -49,9 +49,9 @@ static bool may_probe(const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	/* With data in flight TCP finds out by itself, and our answer would
-	 * count among its duplicate ACKs. Nor while an ACK is owed: TCP would take it for
-	 * sent with the probe, and the peer reads nothing of a segment that old.
+	/* With data in flight TCP finds out by itself, and the peer's answer would count among its
+	 * duplicate ACKs. If TCP owes an ACK, it would take that for sent with the probe. But the
+	 * peer reads nothing of a segment that old.
 	 */
 	return sks_path_asks(sk) &&
 	       !inet_csk_ack_scheduled(sk) && !tp->compressed_ack &&
@@ -63,7 +63,7 @@ static u64 both_rings(const struct pair_end *end, const struct pair_end *peer)
 	return READ_ONCE(end->ring_bytes) + READ_ONCE(peer->ring_bytes);
 }
 
-/* Without the socket's lock, which its owner may hold for long. */
+/* Reads without the socket's lock, which its owner may hold for long. */
 static bool is_answered(const struct pair_end *end)
 {
 	const struct sock *sk;
@@ -82,9 +82,9 @@ static void probe_send(struct pair_end *end)
 	const struct tcp_sock *tp;
 
 	if (IS_ERR_OR_NULL(sk))
-		return;		/* busy: the next round will do */
+		return;		/* busy: the next round tries again */
 	tp = tcp_sk(sk);
-	/* The path may just have shown that it works. */
+	/* A packet that came within half an interval shows that the path works. */
 	if (may_probe(sk) && tcp_jiffies32 - tp->rcv_tstamp >= interval / 2) {
 		if (!end->probe_pending) {
 			end->probe_tstamp = tp->rcv_tstamp;
@@ -115,7 +115,7 @@ static void probe_end(struct pair_end *end, struct pair_end *peer)
 	probe_send(end);
 }
 
-/* Not idle pairs, for which probe_end() would do nothing. */
+/* False for idle pairs, for which probe_end() would do nothing. */
 static bool is_used(struct pair_end *a, struct pair_end *b)
 {
 	u64 bytes = both_rings(a, b);
@@ -134,7 +134,7 @@ static void probe_work(struct work_struct *work)
 {
 	set_times();
 	sks_pairs_each(&batch, is_used, probe_both);
-	/* The next new pair starts it again. */
+	/* The next new pair starts the work again. */
 	if (sks_pairs_live())
 		schedule_delayed_work(&probe, interval);
 }

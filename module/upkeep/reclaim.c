@@ -16,10 +16,10 @@ static DECLARE_DELAYED_WORK(idle, idle_work);
 
 /* idle_work() only. */
 static struct pairs_batch batch;
-static unsigned long idle_limit;	/* jiffies, in this pass; 0: none */
+static unsigned long idle_limit;	/* jiffies, for this pass; 0: rings keep a page */
 
-/* Bytes of pages that @end's ring may keep: a page's if it carried nothing since the last look,
- * none after idle_limit. U32_MAX if it was used, or has no more than that. Notes what it sees.
+/* Bytes of pages that @end's ring may keep: one page if it carried nothing since the last look,
+ * none after idle_limit. U32_MAX if it was used, or holds no more than that. Notes what it sees.
  */
 static u32 spare(struct pair_end *end)
 {
@@ -48,7 +48,7 @@ static void give_back(struct pair_end *end)
 {
 	const u32 may_stay = spare(end);
 
-	/* Pages with bytes unread stay, however long; those of a ring in use, for this time. */
+	/* Pages with unread bytes stay, however old. All stay if a task owns the socket. */
 	if (may_stay != U32_MAX && sks_pages_release(end, may_stay) && !may_stay)
 		sks_stat_inc(SOCKSPLICE_STAT_rings_given_back);
 }
@@ -63,7 +63,7 @@ static void idle_work(struct work_struct *work)
 {
 	idle_limit = READ_ONCE(sks_ring_idle) * HZ;
 	sks_pairs_each(&batch, one_is_idle, give_both_back);
-	/* The next new pair starts it again. */
+	/* The next new pair starts the work again. */
 	if (sks_pairs_live())
 		schedule_delayed_work(&idle, IDLE_INTERVAL);
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A ring that carries nothing for a second keeps one page, and for sks_ring_idle
- * seconds none: an idle pair costs its two ends. The next send brings pages anew.
+ * Rings that carry nothing are given back, so an idle pair costs little more than its two ends.
+ * After a second a ring keeps one page, and after sks_ring_idle seconds none. The next send
+ * allocates pages again.
  */
 #ifndef SOCKSPLICE_IDLE_H
 #define SOCKSPLICE_IDLE_H
 
-/* There are pairs: begins to look at them. Any context. */
+/* Starts the work, because there is a live pair. Any context. */
 void sks_reclaim_start(void);
 
-/* No end is left. */
+/* Ends the work. The caller knows that no end is left. */
 void sks_reclaim_exit(void);
 
 #endif /* SOCKSPLICE_IDLE_H */

@@ -22,8 +22,8 @@
 
 #define TAP_INTERVAL	HZ
 
-/* At most this many packet sockets of a namespace have their filters asked, because that also
- * happens during a handshake.
+/* Most packet sockets of a namespace whose filters one search runs. The search also runs during a
+ * handshake, so it is short. A namespace with more packet sockets counts as captured.
  */
 #define TAP_SOCKETS	64
 
@@ -40,8 +40,8 @@ static DECLARE_DELAYED_WORK(tap, tap_work);
 static struct pairs_batch batch;
 static bool any;		/* this pass has met a pair that yields */
 
-/* A packet of the connection without data, as a packet socket would see it behind its Ethernet
- * header, sent by the end @id or to it. NULL if there is no memory.
+/* Makes a packet of the connection without data, sent by the end @id or to it. It looks as a
+ * packet socket would see it, behind an Ethernet header. NULL if there is no memory.
  */
 static struct sk_buff *make_packet(struct net *net, const struct ident *id, bool sent)
 {
@@ -93,7 +93,9 @@ static struct sk_buff *make_packet(struct net *net, const struct ident *id, bool
 	return skb;
 }
 
-/* Under RCU. Follows run_filter() of net/packet/af_packet.c. */
+/* True if the filter of @sk passes the packet. Under RCU. Follows run_filter() of
+ * net/packet/af_packet.c. An eBPF program is not run, and passes.
+ */
 static bool filter_passes(const struct sock *sk, struct sk_buff *skb)
 {
 	const struct sk_filter *filter = rcu_dereference(sk->sk_filter);
@@ -110,7 +112,7 @@ static bool filter_passes(const struct sock *sk, struct sk_buff *skb)
 	return passes;
 }
 
-/* Under RCU. Instructions that filter_passes() runs at most. */
+/* The most instructions that filter_passes() runs for @sk. Under RCU. */
 static unsigned int filter_length(const struct sock *sk)
 {
 	const struct sk_filter *filter = rcu_dereference(sk->sk_filter);
@@ -118,7 +120,9 @@ static unsigned int filter_length(const struct sock *sk)
 	return filter && bpf_prog_was_classic(filter->prog) ? filter->prog->len : 0;
 }
 
-/* A fanout group registers one entry for all its sockets. */
+/* True if @sk is on the list, or the search is too long. A fanout group registers one entry for
+ * all its sockets.
+ */
 static bool list_has(const struct list_head *list, const struct net *net,
 		     const struct sock *sk, int *budget)
 {
@@ -133,7 +137,7 @@ static bool list_has(const struct list_head *list, const struct net *net,
 	return false;
 }
 
-/* Under RCU: whether @sk receives every protocol now. Also true if the search is too long. */
+/* True if @sk receives every protocol now, or if the search is too long. Under RCU. */
 static bool gets_all(struct net *net, const struct sock *sk, int *budget)
 {
 	const struct net_device *dev;
@@ -160,7 +164,7 @@ bool sks_yield_sees(struct net *net, const struct ident *id)
 	received = make_packet(net, id, false);
 	sees = !sent || !received;
 	rcu_read_lock();
-	/* The filter first: most sockets pass no TCP, and a namespace may have many devices. */
+	/* Run the filter first: most filters pass no TCP, and a namespace may have many devices. */
 	sk_for_each_rcu(sk, &net->packet.sklist) {
 		insns += filter_length(sk);
 		if (++n > TAP_SOCKETS || insns > TAP_INSNS)
@@ -199,8 +203,8 @@ static bool yields(struct pair_end *a, struct pair_end *b)
 	return wanted;
 }
 
-/* Only what two looks in a row saw counts: tcpdump's socket receives everything until
- * its filter is set.
+/* Un-pairs if two looks in a row saw a capture. One look is not enough: tcpdump's socket receives
+ * everything until its filter is set.
  */
 static void yield_if_seen(struct pair_end *a, struct pair_end *b)
 {

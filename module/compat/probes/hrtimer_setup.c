@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A timer gets its function with the rest. */
+/* Since 6.13 hrtimer_setup() also sets the timer's function. */
 #include <linux/hrtimer.h>
 
 void probe(struct hrtimer *timer, enum hrtimer_restart (*fn)(struct hrtimer *));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A list_lru that knows memory cgroups takes a lock class of its own by a function. */
+/* Since 6.13 list_lru_init_memcg_key() gives a list_lru a lock class of its own. */
 #include <linux/list_lru.h>
 
 int probe(struct list_lru *lru, struct shrinker *shrinker, struct lock_class_key *key);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Newer kernels have a list of those who see every packet for each namespace. */
+/* Since 6.14 each namespace has its own list of packet types that receive every packet. */
 #include <net/net_namespace.h>
 
 struct list_head *probe(struct net *net);

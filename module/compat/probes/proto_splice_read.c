@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* struct proto has splice_read: sockmap serves splice(2) itself. */
+/* Where struct proto has splice_read, sockmap serves splice(2) itself. */
 #include <net/sock.h>
 
 void *probe(struct proto *p);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A psock knows how far its parser has read. */
+/* Newer kernels note in a psock how far its parser has read. */
 #include <linux/skmsg.h>
 
 unsigned int probe(const struct sk_psock *psock);

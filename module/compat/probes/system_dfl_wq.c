@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The workqueue that is bound to no CPU has its new name. */
+/* Newer kernels call the workqueue that is bound to no CPU system_dfl_wq. */
 #include <linux/workqueue.h>
 
 struct workqueue_struct *probe(void);

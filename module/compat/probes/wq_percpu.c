@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Workqueues that are bound to CPUs are asked for. */
+/* Since 6.17 WQ_PERCPU asks for a workqueue that is bound to CPUs. */
 #include <linux/workqueue.h>
 
 unsigned int probe(void);
