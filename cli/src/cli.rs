@@ -7,12 +7,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::capture::SNAPLEN_MAX;
-use crate::cidr::Cidr;
+use crate::kernel::capture::SNAPLEN_MAX;
 use crate::policy::{Name, OnCapture};
-use crate::port::PortRange;
-use crate::size;
 use crate::uapi::{BUSY_POLL_MAX, EVENTS};
+use crate::values::cidr::Cidr;
+use crate::values::port::PortRange;
+use crate::values::size;
 
 /// Control local TCP acceleration
 ///

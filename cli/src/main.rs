@@ -2,36 +2,16 @@
 //! socksplice: control local TCP acceleration by the kernel module of the
 //! same name.
 
-mod capture;
-mod cgroup;
-mod cidr;
 mod cli;
-mod doctor;
-mod drain;
+mod commands;
 mod error;
-mod exporter;
-mod exposition;
-mod feature;
-mod files;
-mod filter;
-mod http;
-mod man;
-mod module;
-mod monitor;
-mod netlink;
-mod netns;
+mod kernel;
 mod output;
-mod pair;
+mod pcap;
 mod policy;
-mod port;
-mod privilege;
-mod process;
-mod size;
-mod sockmap;
-mod splice;
-mod stats;
-mod top;
+mod system;
 mod uapi;
+mod values;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -40,7 +20,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use cli::{Cli, FeatureCommand, Object, PairCommand, PolicyCommand, SpliceCommand, StatsCommand};
+use commands::{capture, doctor, drain, exporter, feature, man, monitor, stats, top};
 use error::{Error, FAILED};
+use kernel::{pair, splice};
 use output::Answer;
 
 fn main() -> ExitCode {

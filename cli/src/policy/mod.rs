@@ -12,14 +12,14 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::cgroup::Hierarchy;
 use crate::cli::{PolicyClear, PolicySet};
-use crate::drain;
+use crate::commands::drain;
 use crate::error::{Error, Result};
-use crate::module::{self, Module, Setting, Status};
+use crate::kernel::module::{self, Module, Setting, Status};
 use crate::output::{Answer, SCHEMA, yes_no};
-use crate::size;
+use crate::system::cgroup::Hierarchy;
 use crate::uapi::{A_STATUS_MEMORY_CAP, A_STATUS_PAIRING, A_STATUS_SO_SPLICE, A_STATUS_SPLICE};
+use crate::values::size;
 
 use config::Policy;
 pub use config::{Name, OnCapture};

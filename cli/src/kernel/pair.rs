@@ -8,14 +8,14 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{PairKey, PairShow};
+use crate::commands::filter::Filter;
 use crate::error::{Error, Result};
-use crate::filter::Filter;
-use crate::module::Module;
-use crate::netlink::Attributes;
-use crate::netns::Names;
+use crate::kernel::module::Module;
+use crate::kernel::netlink::Attributes;
 use crate::output::{Align, Answer, SCHEMA, Table, age};
-use crate::size;
+use crate::system::netns::Names;
 use crate::uapi::*;
+use crate::values::size;
 
 #[derive(Serialize)]
 pub struct Pair {

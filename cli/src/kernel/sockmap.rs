@@ -19,8 +19,8 @@ use libbpf_sys::{
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use crate::cgroup::Hierarchy;
-use crate::process::Process;
+use crate::system::cgroup::Hierarchy;
+use crate::system::process::Process;
 
 /// How many maps, and programs of each, are told in a text.
 const TOLD: usize = 3;

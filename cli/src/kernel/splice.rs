@@ -7,12 +7,12 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::module::Module;
-use crate::netlink::Attributes;
-use crate::netns::Names;
+use crate::kernel::module::Module;
+use crate::kernel::netlink::Attributes;
+use crate::kernel::pair::{Endpoint, Netns, socket};
 use crate::output::{Align, Answer, SCHEMA, Table, age};
-use crate::pair::{Endpoint, Netns, socket};
-use crate::process::{Process, Sockets};
+use crate::system::netns::Names;
+use crate::system::process::{Process, Sockets};
 use crate::uapi::*;
 
 #[derive(Serialize)]
