@@ -5,11 +5,8 @@ use serde_json::{Map, json};
 
 use crate::error::Result;
 use crate::kernel::module::Module;
-use crate::kernel::sockmap::Sockmaps;
+use crate::kernel::sockmap::{PSOCK, Sockmaps};
 use crate::output::{Align, Answer, SCHEMA, Table};
-
-/// The counter of sockets that were not paired because they are in a sockmap.
-pub const PSOCK: &str = "declined_psock";
 
 pub fn show() -> Result<Answer> {
     let (module, _) = Module::open()?;

@@ -22,6 +22,9 @@ use serde_json::{Value, json};
 use crate::system::cgroup::Hierarchy;
 use crate::system::process::Process;
 
+/// The counter of sockets that were not paired because they are in a sockmap.
+pub const PSOCK: &str = "declined_psock";
+
 /// How many maps, and programs of each, are told in a text.
 const TOLD: usize = 3;
 /// How many programs one query asks for: more are not attached to one place in earnest.

@@ -5,10 +5,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::commands::stats::PSOCK;
 use crate::error::Error;
 use crate::kernel::module::{self, Module, Status};
-use crate::kernel::sockmap::Sockmaps;
+use crate::kernel::sockmap::{PSOCK, Sockmaps};
 use crate::policy::pin;
 use crate::system::cgroup::Hierarchy;
 
