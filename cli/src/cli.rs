@@ -7,12 +7,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::capture::SNAPLEN_MAX;
-use crate::cidr::Cidr;
 use crate::policy::{Name, OnCapture};
-use crate::port::PortRange;
-use crate::size;
+use crate::uapi::capture::SNAPLEN_MAX;
 use crate::uapi::{BUSY_POLL_MAX, EVENTS};
+use crate::values::cidr::Cidr;
+use crate::values::port::PortRange;
+use crate::values::size;
 
 /// Control local TCP acceleration
 ///
@@ -498,6 +498,7 @@ pub enum Feature {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{Error, USAGE};
     use clap::CommandFactory;
 
     #[test]
@@ -628,5 +629,38 @@ mod tests {
             assert!(Cli::try_parse_from(arguments).is_err(), "{bad:?}");
         }
         assert!(Cli::try_parse_from(["socksplice", "policy", "set"]).is_err());
+    }
+
+    #[test]
+    fn usage_errors_are_one_line() {
+        for arguments in [
+            &["socksplice", "policy", "set"][..],
+            &[
+                "socksplice",
+                "policy",
+                "set",
+                "--cgroup",
+                "/",
+                "--port",
+                "x",
+            ],
+            &["socksplice"],
+            &["socksplice", "policy"],
+            &["socksplice", "nonsense"],
+            &[
+                "socksplice",
+                "policy",
+                "set",
+                "--cgroup",
+                "/",
+                "--ring",
+                "5000",
+            ],
+        ] {
+            let error = Error::from(Cli::try_parse_from(arguments).err().unwrap());
+            assert_eq!(error.status, USAGE, "{arguments:?}");
+            assert!(!error.to_string().contains('\n'), "{error}");
+            assert!(!error.message.is_empty());
+        }
     }
 }

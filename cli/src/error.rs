@@ -4,9 +4,6 @@
 use std::fmt;
 
 use clap::error::ErrorKind;
-use serde_json::{Value, json};
-
-use crate::output::SCHEMA;
 
 /// Exit status of an operation that failed.
 pub const FAILED: u8 = 1;
@@ -42,17 +39,6 @@ impl Error {
         self.remedy = Some(remedy.into());
         self
     }
-
-    pub fn to_json(&self) -> Value {
-        json!({
-            "schema": SCHEMA,
-            "error": {
-                "message": self.message,
-                "remedy": self.remedy,
-                "status": self.status,
-            },
-        })
-    }
 }
 
 /// One line: scripts and logs take it as a whole.
@@ -87,47 +73,11 @@ impl From<clap::Error> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Cli;
-    use clap::Parser;
 
     #[test]
     fn one_line_with_the_remedy() {
         let error = Error::new("no such thing").remedy("make one");
         assert_eq!(error.to_string(), "no such thing; make one");
         assert_eq!(error.status, FAILED);
-        assert_eq!(error.to_json()["error"]["remedy"], "make one");
-    }
-
-    #[test]
-    fn usage_errors_are_one_line() {
-        for arguments in [
-            &["socksplice", "policy", "set"][..],
-            &[
-                "socksplice",
-                "policy",
-                "set",
-                "--cgroup",
-                "/",
-                "--port",
-                "x",
-            ],
-            &["socksplice"],
-            &["socksplice", "policy"],
-            &["socksplice", "nonsense"],
-            &[
-                "socksplice",
-                "policy",
-                "set",
-                "--cgroup",
-                "/",
-                "--ring",
-                "5000",
-            ],
-        ] {
-            let error = Error::from(Cli::try_parse_from(arguments).err().unwrap());
-            assert_eq!(error.status, USAGE, "{arguments:?}");
-            assert!(!error.to_string().contains('\n'), "{error}");
-            assert!(!error.message.is_empty());
-        }
     }
 }

@@ -2,46 +2,25 @@
 //! socksplice: control local TCP acceleration by the kernel module of the
 //! same name.
 
-mod capture;
-mod cgroup;
-mod cidr;
 mod cli;
-mod doctor;
-mod drain;
+mod commands;
 mod error;
-mod exporter;
-mod exposition;
-mod feature;
-mod files;
-mod filter;
-mod http;
-mod man;
-mod module;
-mod monitor;
-mod netlink;
-mod netns;
+mod kernel;
 mod output;
-mod pair;
+mod pcap;
 mod policy;
-mod port;
-mod privilege;
-mod process;
-mod size;
-mod sockmap;
-mod splice;
-mod stats;
-mod top;
+mod system;
 mod uapi;
+mod values;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 
-use cli::{Cli, FeatureCommand, Object, PairCommand, PolicyCommand, SpliceCommand, StatsCommand};
+use cli::Cli;
 use error::{Error, FAILED};
-use output::Answer;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -56,7 +35,7 @@ fn main() -> ExitCode {
             return fail(&e.into(), arguments.any(|a| asks_for_json(&a)));
         }
     };
-    match run(cli.object, cli.json) {
+    match commands::run(cli.object, cli.json) {
         Ok(answer) => match answer.print(cli.json) {
             // The reader went away: it has what it wanted.
             Err(e) if e.kind() != io::ErrorKind::BrokenPipe => fail(
@@ -79,44 +58,68 @@ fn asks_for_json(argument: &OsStr) -> bool {
     bytes == b"--json" || bytes.strip_prefix(b"-").is_some_and(among_flags)
 }
 
-/// `json` is for those that print as they go.
-fn run(object: Object, json: bool) -> error::Result<Answer> {
-    match object {
-        Object::Policy(PolicyCommand::Set(arguments)) => policy::set(arguments),
-        Object::Policy(PolicyCommand::Show) => policy::show(),
-        Object::Policy(PolicyCommand::Apply { file }) => policy::apply(&file),
-        Object::Policy(PolicyCommand::Export) => policy::export(),
-        Object::Policy(PolicyCommand::Clear(arguments)) => policy::clear(arguments),
-        Object::Pair(PairCommand::Show(arguments)) => pair::show(arguments),
-        Object::Pair(PairCommand::Top(arguments)) => top::run(arguments, json),
-        Object::Pair(PairCommand::Monitor(arguments)) => monitor::run(arguments, json),
-        Object::Pair(PairCommand::Drop(arguments)) => drain::drop(arguments),
-        Object::Splice(SpliceCommand::Show) => splice::show(),
-        Object::Drain(wait) => drain::drain(wait),
-        Object::Capture(arguments) => capture::run(arguments, json),
-        Object::Stats(StatsCommand::Show) => stats::show(),
-        Object::Exporter(arguments) => exporter::run(arguments, json),
-        Object::Feature(FeatureCommand::Show) => feature::show(),
-        Object::Feature(FeatureCommand::Set { feature, value }) => feature::set(feature, &value),
-        Object::Doctor => Ok(doctor::run()),
-        Object::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "socksplice", &mut script);
-            let script = String::from_utf8_lossy(&script).into_owned();
-            let json = serde_json::json!({ "schema": output::SCHEMA, "script": script });
-            Ok(Answer::new(script, json))
-        }
-        Object::Man { dir } => man::write(&dir),
-    }
-}
-
 /// The one place that prints an error: a line on stderr, or JSON on stdout,
 /// where a program looks for its answer.
 fn fail(error: &Error, json: bool) -> ExitCode {
     let _ = if json {
-        writeln!(io::stdout(), "{}", error.to_json())
+        writeln!(io::stdout(), "{}", output::error_to_json(error))
     } else {
         writeln!(io::stderr(), "socksplice: {error}")
     };
     error.status.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// The rooms from the top floor down. A file uses rooms of lower floors and its own.
+    const FLOORS: [&[&str]; 8] = [
+        &["main"],
+        &["commands"],
+        &["cli"],
+        &["policy", "pcap"],
+        &["kernel"],
+        &["system", "values"],
+        &["output"],
+        &["error", "uapi"],
+    ];
+
+    fn floor(room: &str) -> usize {
+        let floor = FLOORS.iter().position(|rooms| rooms.contains(&room));
+        floor.unwrap_or_else(|| panic!("no room is called '{room}'"))
+    }
+
+    /// Panics at a path of `crate` that leads to another room of the same floor or above.
+    fn check(room: &str, path: &Path) {
+        if path.is_dir() {
+            for entry in fs::read_dir(path).unwrap() {
+                check(room, &entry.unwrap().path());
+            }
+            return;
+        }
+        let text = fs::read_to_string(path).unwrap();
+        for used in text.split("crate::").skip(1) {
+            let end = used.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let used = &used[..end.unwrap_or(used.len())];
+            assert!(
+                used == room || floor(used) > floor(room),
+                "{} uses crate::{used}, which is not below {room}",
+                path.display()
+            );
+        }
+    }
+
+    #[test]
+    fn rooms_use_only_what_is_below_them() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        for entry in fs::read_dir(sources).unwrap() {
+            let path = entry.unwrap().path();
+            let room = path.file_stem().unwrap().to_str().unwrap();
+            if room != "main" {
+                check(room, &path);
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 
@@ -44,6 +44,18 @@ impl Answer {
         }
         out.flush()
     }
+}
+
+/// An error as a JSON document.
+pub fn error_to_json(error: &Error) -> Value {
+    json!({
+        "schema": SCHEMA,
+        "error": {
+            "message": error.message,
+            "remedy": error.remedy,
+            "status": error.status,
+        },
+    })
 }
 
 /// Prints a part of an answer that goes on. False if the reader went away: it has what
@@ -182,6 +194,13 @@ mod tests {
     fn table_without_rows_is_its_header() {
         let table = Table::new(&[("NAME", Align::Left), ("VALUE", Align::Right)]);
         assert_eq!(table.render(), "NAME  VALUE\n");
+    }
+
+    #[test]
+    fn an_error_has_its_remedy() {
+        let json = error_to_json(&Error::new("no such thing").remedy("make one"));
+        assert_eq!(json["error"]["remedy"], "make one");
+        assert_eq!(json["schema"], SCHEMA);
     }
 
     #[test]

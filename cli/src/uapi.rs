@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The numbers of `module/uapi/socksplice.h`. A test compares them with it.
 
+pub mod capture;
+
 pub const FAMILY: &str = "socksplice";
 pub const FAMILY_VERSION: u8 = 1;
 

@@ -8,9 +8,9 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::cidr::Cidr;
 use crate::error::{Error, Result};
-use crate::port::PortRange;
+use crate::values::cidr::Cidr;
+use crate::values::port::PortRange;
 
 /// The version of the bytes; those of another one are not understood.
 const LAYOUT: u32 = 4;

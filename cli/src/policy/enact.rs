@@ -18,7 +18,7 @@ use signal_hook::flag;
 use signal_hook::low_level::unregister;
 
 use crate::error::{Error, Result};
-use crate::module::{Module, Status};
+use crate::kernel::module::{Module, Status};
 
 use super::config::Policy;
 use super::file::Features;

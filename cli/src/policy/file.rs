@@ -12,13 +12,13 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use toml::{Spanned, Value};
 
-use crate::cgroup::Hierarchy;
-use crate::cidr::Cidr;
 use crate::error::{Error, Result};
-use crate::files;
-use crate::port::PortRange;
-use crate::size;
+use crate::system::cgroup::Hierarchy;
+use crate::system::files;
 use crate::uapi::BUSY_POLL_MAX;
+use crate::values::cidr::Cidr;
+use crate::values::port::PortRange;
+use crate::values::size;
 
 use super::Paths;
 use super::config::{self, CGROUPS, CIDRS, MAX, Name, OnCapture, PORTS, Policy};

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `capture`: what goes by ring, for programs that read packets.
 
-mod device;
-mod file;
-mod frame;
-mod pcapng;
-
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
@@ -20,18 +15,15 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::cgroup::Hierarchy;
 use crate::cli;
+use crate::commands::filter::netns_inode;
 use crate::error::{Error, FAILED, Result};
-use crate::files;
-use crate::filter::netns_inode;
-use crate::module::Module;
+use crate::kernel::capture::{Device, Options, Stats};
+use crate::kernel::module::Module;
 use crate::output::{Answer, SCHEMA};
-
-use device::{Device, Options, Stats};
-use file::Capture;
-
-pub use device::{BUFFER_MAX, BUFFER_MIN, SNAPLEN_MAX};
+use crate::pcap::file::Capture;
+use crate::system::cgroup::Hierarchy;
+use crate::system::files;
 
 /// Holds more than one record of the largest size.
 const READ: usize = 1 << 20;

@@ -4,6 +4,9 @@
 //! The labels come from the module's own counters, so that there are as many series
 //! as those have names, whatever connections there are.
 
+mod exposition;
+mod http;
+
 use std::fmt;
 use std::net::TcpListener;
 use std::sync::atomic::AtomicU64;
@@ -20,11 +23,12 @@ use serde_json::json;
 
 use crate::cli::Exporter;
 use crate::error::{Error, Result};
-use crate::exposition::Format;
-use crate::http::{self, Page};
-use crate::module::{Module, VERSION};
+use crate::kernel::module::{Module, VERSION};
 use crate::output::{Answer, SCHEMA, say};
-use crate::privilege::User;
+use crate::system::privilege::User;
+
+use exposition::Format;
+use http::Page;
 
 const PATH: &str = "/metrics";
 
@@ -398,7 +402,8 @@ mod tests {
             }))
             .unwrap()
         };
-        let list = include_str!("../../module/core/stats.h").split("define SOCKSPLICE_STATS(X)");
+        let list =
+            include_str!("../../../../module/core/stats.h").split("define SOCKSPLICE_STATS(X)");
         let list = list.last().unwrap().split("enum socksplice_stat").next();
         let mut n = 0;
         for name in list.unwrap().split("X(").skip(1) {

@@ -10,10 +10,10 @@ use clap_mangen::Man;
 
 use crate::cli::Cli;
 use crate::error::{Error, Result};
-use crate::files;
 use crate::output::{Answer, SCHEMA};
+use crate::system::files;
 
-const SECTIONS: &str = include_str!("../../man/sections.roff");
+const SECTIONS: &str = include_str!("../../../man/sections.roff");
 const ELSEWHERE: &str = ".SH \"SEE ALSO\"\n.BR socksplice (8),\n\
     which also documents the JSON output, events, metrics and the exit status.\n";
 

@@ -7,10 +7,10 @@ use serde_json::json;
 
 use crate::cli::Feature;
 use crate::error::{Error, Result};
-use crate::module::{Module, Setting, Status};
+use crate::kernel::module::{Module, Setting, Status};
 use crate::output::{Answer, SCHEMA, on_off, yes_no};
-use crate::size;
 use crate::uapi::{A_STATUS_MEMORY_CAP, A_STATUS_PAIRING, A_STATUS_SO_SPLICE, A_STATUS_SPLICE};
+use crate::values::size;
 
 pub fn show() -> Result<Answer> {
     Ok(answer(&Module::open()?.1))

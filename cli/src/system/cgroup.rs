@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::statfs;
 
 use crate::error::{Error, Result};
-use crate::files;
+use crate::system::files;
 
 const CGROUP_SUPER_MAGIC: u64 = 0x27e0eb;
 const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;

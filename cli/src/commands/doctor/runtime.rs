@@ -5,12 +5,11 @@
 use std::fs;
 use std::path::Path;
 
-use crate::cgroup::Hierarchy;
 use crate::error::Error;
-use crate::module::{self, Module, Status};
+use crate::kernel::module::{self, Module, Status};
+use crate::kernel::sockmap::{PSOCK, Sockmaps};
 use crate::policy::pin;
-use crate::sockmap::Sockmaps;
-use crate::stats::PSOCK;
+use crate::system::cgroup::Hierarchy;
 
 use super::Check;
 
@@ -200,7 +199,7 @@ mod tests {
 
     #[test]
     fn names_who_keeps_sockets() {
-        let check = sockmaps_of("sockmaps", &crate::sockmap::tests::agent(), Some(7));
+        let check = sockmaps_of("sockmaps", &crate::kernel::sockmap::tests::agent(), Some(7));
         assert_eq!(check.level, Level::Warn);
         assert!(check.detail.contains("declined_psock: 7 so far"));
         assert!(check.detail.contains("sockhash kept (id 12) of agent(77)"));

@@ -9,10 +9,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::capture::device::{End, Record, Stats};
-use crate::capture::frame::{PAYLOAD_MAX, Segment};
-use crate::capture::pcapng::{Blocks, Packet};
-use crate::netns::Names;
+use crate::kernel::capture::{End, Record, Stats};
+use crate::pcap::frame::{PAYLOAD_MAX, Segment};
+use crate::pcap::pcapng::{Blocks, Packet};
+use crate::system::netns::Names;
 use crate::uapi::EVENTS;
 
 const COMMENT: &str = "The bytes that socksplice moved through memory. They were in no packet: \
@@ -235,7 +235,7 @@ fn describe(pair: u32, ends: &[End; 2]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::device::tests::{bytes, parse};
+    use crate::kernel::capture::tests::{bytes, parse};
 
     fn of(records: &[Vec<u8>]) -> (Capture, String) {
         let mut capture = Capture::new(1);

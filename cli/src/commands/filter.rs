@@ -3,14 +3,14 @@
 
 use std::collections::HashSet;
 
-use crate::cgroup::Hierarchy;
 use crate::cli::{EndFilter, PairFilter};
 use crate::error::{Error, Result};
-use crate::netns::Names;
-use crate::pair::{End, Pair};
+use crate::kernel::pair::{End, Pair};
 use crate::policy::{self, Name};
-use crate::port::PortRange;
-use crate::process::Sockets;
+use crate::system::cgroup::Hierarchy;
+use crate::system::netns::Names;
+use crate::system::process::Sockets;
+use crate::values::port::PortRange;
 
 #[derive(Default)]
 pub struct Filter {
@@ -117,7 +117,7 @@ fn sockets(asked: &PairFilter) -> Result<Option<Sockets>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pair::tests::pair;
+    use crate::kernel::pair::tests::pair;
 
     fn wants(filter: Filter) -> bool {
         filter.wants(&pair(&[127, 0, 0, 1]).unwrap())

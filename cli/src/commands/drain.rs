@@ -9,13 +9,13 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{PairDrop, Wait};
+use crate::commands::filter::Filter;
 use crate::error::{Error, Result};
-use crate::filter::Filter;
-use crate::module::{self, Module, Setting};
+use crate::kernel::module::{self, Module, Setting};
+use crate::kernel::pair::{self, Pair};
 use crate::output::{Answer, SCHEMA};
-use crate::pair::{self, Pair};
 use crate::policy::pin;
-use crate::process::{self, Process, Sockets};
+use crate::system::process::{self, Process, Sockets};
 use crate::uapi::{A_STATUS_PAIRING, A_STATUS_SO_SPLICE, A_STATUS_SPLICE};
 
 const INTERVAL: Duration = Duration::from_millis(50);

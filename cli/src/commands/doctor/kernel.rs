@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rustix::system::uname;
 
-use crate::module;
+use crate::kernel::module;
 
 use super::Check;
 

@@ -19,8 +19,11 @@ use libbpf_sys::{
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use crate::cgroup::Hierarchy;
-use crate::process::Process;
+use crate::system::cgroup::Hierarchy;
+use crate::system::process::Process;
+
+/// The counter of sockets that were not paired because they are in a sockmap.
+pub const PSOCK: &str = "declined_psock";
 
 /// How many maps, and programs of each, are told in a text.
 const TOLD: usize = 3;

@@ -1,49 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `splice`: the splices (SO_SPLICE) that there are now.
+//! The splices (SO_SPLICE) that there are now.
 
 use std::io;
 
 use serde::Serialize;
-use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::module::Module;
-use crate::netlink::Attributes;
-use crate::netns::Names;
-use crate::output::{Align, Answer, SCHEMA, Table, age};
-use crate::pair::{Endpoint, Netns, socket};
-use crate::process::{Process, Sockets};
+use crate::kernel::module::Module;
+use crate::kernel::netlink::Attributes;
+use crate::kernel::pair::{Endpoint, Netns};
+use crate::system::netns::Names;
+use crate::system::process::{Process, Sockets};
 use crate::uapi::*;
 
 #[derive(Serialize)]
 pub struct Splice {
-    age_ms: u64,
+    pub age_ms: u64,
     /// Who called setsockopt(), in the initial user namespace.
-    uid: u64,
-    moved: u64,
+    pub uid: u64,
+    pub moved: u64,
     /// 0: no limit.
-    max: u64,
+    pub max: u64,
     /// 0: no limit.
-    idle_ms: u64,
-    source: End,
-    sink: End,
+    pub idle_ms: u64,
+    pub source: End,
+    pub sink: End,
 }
 
 #[derive(Serialize)]
-struct End {
-    local: Endpoint,
-    peer: Endpoint,
-    netns: Netns,
+pub struct End {
+    pub local: Endpoint,
+    pub peer: Endpoint,
+    pub netns: Netns,
     /// As SO_COOKIE; 0 if the socket has none yet.
-    cookie: u64,
+    pub cookie: u64,
     /// Of its socket; 0 if no process has it.
-    inode: u64,
-    processes: Vec<Process>,
-}
-
-pub fn show() -> Result<Answer> {
-    let (module, _) = Module::open()?;
-    Ok(answer(&list(&module)?))
+    pub inode: u64,
+    pub processes: Vec<Process>,
 }
 
 pub fn list(module: &Module) -> Result<Vec<Splice>> {
@@ -87,53 +80,14 @@ impl End {
         })
     }
 
-    fn processes(&self) -> String {
+    pub fn processes(&self) -> String {
         let names: Vec<_> = self.processes.iter().map(|p| p.to_string()).collect();
         names.join(",")
     }
 }
 
-/// One line for each splice: where its bytes come from and where they go.
-fn answer(splices: &[Splice]) -> Answer {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[
-        ("AGE", Right),
-        ("FROM", Left),
-        ("SOURCE", Left),
-        ("SINK", Left),
-        ("TO", Left),
-        ("MOVED", Right),
-        ("MAX", Right),
-        ("IDLE-MS", Right),
-        ("UID", Right),
-        ("PROCESS", Left),
-    ]);
-    let limit = |n: u64| match n {
-        0 => "-".to_string(),
-        n => n.to_string(),
-    };
-    for s in splices {
-        table.row(vec![
-            age(s.age_ms),
-            socket(&s.source.peer),
-            socket(&s.source.local),
-            socket(&s.sink.local),
-            socket(&s.sink.peer),
-            s.moved.to_string(),
-            limit(s.max),
-            limit(s.idle_ms),
-            s.uid.to_string(),
-            s.source.processes(),
-        ]);
-    }
-    Answer::new(
-        table.render(),
-        json!({ "schema": SCHEMA, "splices": splices }),
-    )
-}
-
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use netlink_packet_core::{DefaultNla, Emitable};
 
@@ -143,7 +97,7 @@ mod tests {
         bytes
     }
 
-    fn splice(address: &[u8]) -> io::Result<Splice> {
+    pub fn splice(address: &[u8]) -> io::Result<Splice> {
         let u64n = |kind, n: u64| DefaultNla::new(kind, n.to_ne_bytes().to_vec());
         let end = |kind, port: u16| {
             let bytes = emit(&[
@@ -164,20 +118,6 @@ mod tests {
         ]);
         let (names, sockets) = (Names::of(&[(7, "blue")]), Sockets::read());
         Splice::from_attributes(&Attributes::parse(&bytes)?, &names, &sockets)
-    }
-
-    #[test]
-    fn both_forms_say_from_where_to_where() {
-        let answer = answer(&[splice(&[127, 0, 0, 1]).unwrap()]);
-        let json = &answer.json["splices"][0];
-        assert_eq!(json["source"]["local"]["port"], 1000);
-        assert_eq!(json["sink"]["local"]["port"], 2000);
-        assert_eq!(json["sink"]["netns"]["name"], "blue");
-        assert_eq!(json["moved"], 5_000_000_000u64);
-        assert_eq!(json["max"], 0);
-        let line = answer.text.lines().nth(1).unwrap();
-        assert!(line.contains("127.0.0.1:1000") && line.contains("127.0.0.1:2000"));
-        assert!(line.contains("5000000000") && line.contains("1500"));
     }
 
     #[test]

@@ -4,12 +4,9 @@
 use serde_json::{Map, json};
 
 use crate::error::Result;
-use crate::module::Module;
+use crate::kernel::module::Module;
+use crate::kernel::sockmap::{PSOCK, Sockmaps};
 use crate::output::{Align, Answer, SCHEMA, Table};
-use crate::sockmap::Sockmaps;
-
-/// The counter of sockets that were not paired because they are in a sockmap.
-pub const PSOCK: &str = "declined_psock";
 
 pub fn show() -> Result<Answer> {
     let (module, _) = Module::open()?;
@@ -60,7 +57,10 @@ mod tests {
 
     #[test]
     fn says_who_keeps_sockets_in_a_sockmap() {
-        let answer = answer(&[(PSOCK.into(), 3)], Some(&crate::sockmap::tests::agent()));
+        let answer = answer(
+            &[(PSOCK.into(), 3)],
+            Some(&crate::kernel::sockmap::tests::agent()),
+        );
         assert!(
             answer.text.contains(
                 "\ndeclined_psock: sockets in sockhash kept (id 12) of agent(77), used by"

@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::cli::PairMonitor;
+use crate::commands::filter::Filter;
 use crate::error::{Error, Result};
-use crate::filter::Filter;
-use crate::module::Module;
-use crate::netlink::Attributes;
-use crate::netns::Names;
+use crate::kernel::module::Module;
+use crate::kernel::netlink::Attributes;
+use crate::kernel::pair::Pair;
+use crate::kernel::sockmap::Sockmaps;
 use crate::output::{Answer, SCHEMA, age, say, timestamp};
-use crate::pair::Pair;
-use crate::sockmap::Sockmaps;
+use crate::system::netns::Names;
 use crate::uapi::{A_EVENT, A_EVENT_REASON, A_EVENT_SEQ, A_EVENT_TIME, EVENTS};
 
 /// How often to see whether the module is still there.
@@ -164,7 +164,7 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pair::tests::pair;
+    use crate::kernel::pair::tests::pair;
 
     fn event(about: Pair) -> Event {
         Event {

@@ -22,7 +22,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
-use crate::exposition::Format;
+use super::exposition::Format;
 
 /// Connections that are open at the same time. One more ends the oldest of those that
 /// wait for a request: a client that asks at once is answered, however many are idle.

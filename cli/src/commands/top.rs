@@ -9,12 +9,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::cli::{PairTop, TopKey};
+use crate::commands::filter::Filter;
 use crate::error::Result;
-use crate::filter::Filter;
-use crate::module::Module;
+use crate::kernel::module::Module;
+use crate::kernel::pair::{self, Pair, Traffic};
 use crate::output::{Align, Answer, SCHEMA, Table, age, say, short, timestamp};
-use crate::pair::{self, Pair, Traffic};
-use crate::process::Sockets;
+use crate::system::process::Sockets;
 
 /// The cursor home, and what was there before away.
 const CLEAR: &str = "\x1b[H\x1b[2J";
@@ -227,7 +227,7 @@ fn lines() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pair::tests::pair;
+    use crate::kernel::pair::tests::pair;
 
     #[test]
     fn rates_are_what_was_added() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Sizes in memory: `65536`, `64K` or `1M`.
 
-use crate::capture::{BUFFER_MAX, BUFFER_MIN};
+use crate::uapi::capture::{BUFFER_MAX, BUFFER_MIN};
 use crate::uapi::{RING_SIZE_MAX, RING_SIZE_MIN};
 
 const MEMORY_MAX: u64 = 1 << 40;

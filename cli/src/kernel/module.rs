@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::error::{Error, Result};
-use crate::netlink::{Attributes, Family, Listener};
+use crate::kernel::netlink::{Attributes, Family, Listener};
 use crate::uapi::*;
 
 /// The module of the same source has the same version.

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `pair show`: the connections that are accelerated now.
+
+use serde_json::json;
+
+use crate::cli::{PairKey, PairShow};
+use crate::commands::filter::Filter;
+use crate::error::Result;
+use crate::kernel::module::Module;
+use crate::kernel::pair::{self, End, Pair, socket};
+use crate::output::{Align, Answer, SCHEMA, Table, age};
+use crate::values::size;
+
+pub fn show(arguments: PairShow) -> Result<Answer> {
+    let (module, _) = Module::open()?;
+    let filter = Filter::new(&arguments.filter)?;
+    let mut pairs = pair::list(&module)?;
+    filter.keep(&mut pairs)?;
+    let total = pairs.len();
+    if let Some(key) = arguments.sort {
+        pairs.sort_by_key(|pair| key_of(pair, key));
+    }
+    pairs.truncate(arguments.limit.unwrap_or(usize::MAX));
+    Ok(answer(&pairs, total))
+}
+
+/// What comes first has the least: the largest number, or the first of the pairs.
+fn key_of(pair: &Pair, key: PairKey) -> (u64, u64) {
+    let sum = |of: fn(&End) -> u64| pair.ends.iter().map(of).sum::<u64>();
+    let size = match key {
+        PairKey::Id => 0,
+        PairKey::Age => pair.age_ms,
+        PairKey::Ring => sum(|end| end.sent.ring.bytes),
+        PairKey::Tcp => sum(|end| end.sent.tcp.bytes),
+        PairKey::Queued => sum(|end| end.ring.queued),
+        PairKey::Memory => sum(|end| end.ring.memory),
+    };
+    (u64::MAX - size, pair.id)
+}
+
+/// Two lines for each pair, the active opener first.
+fn answer(pairs: &[Pair], total: usize) -> Answer {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("PAIR", Right),
+        ("AGE", Right),
+        ("LOCAL", Left),
+        ("PEER", Left),
+        ("NETNS", Left),
+        ("RING-SENT", Right),
+        ("RING-MSGS", Right),
+        ("TCP-SENT", Right),
+        ("TCP-MSGS", Right),
+        ("RING-MEM", Right),
+        ("QUEUED", Right),
+        ("STATE", Left),
+    ]);
+    for pair in pairs {
+        let mut id = (pair.id.to_string(), age(pair.age_ms));
+        for end in &pair.ends {
+            let (id, age) = std::mem::take(&mut id);
+            table.row(vec![
+                id,
+                age,
+                socket(&end.local),
+                socket(&end.peer),
+                end.netns.shown(),
+                end.sent.ring.bytes.to_string(),
+                end.sent.ring.messages.to_string(),
+                end.sent.tcp.bytes.to_string(),
+                end.sent.tcp.messages.to_string(),
+                format!(
+                    "{}/{}",
+                    size::format(end.ring.memory),
+                    size::format(end.ring.size)
+                ),
+                end.ring.queued.to_string(),
+                state(end, pair.draining).to_string(),
+            ]);
+        }
+    }
+    Answer::new(
+        table.render(),
+        json!({ "schema": SCHEMA, "total": total, "pairs": pairs }),
+    )
+}
+
+fn state(end: &End, draining: bool) -> &'static str {
+    match (end.closed, draining) {
+        (true, true) => "done",
+        (true, false) => "closed",
+        (false, true) => "draining",
+        (false, false) => "open",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::pair::tests::pair;
+
+    #[test]
+    fn json_has_both_ends() {
+        let json = answer(&[pair(&[127, 0, 0, 1]).unwrap()], 3).json;
+        let pair = &json["pairs"][0];
+        assert_eq!(pair["id"], 9);
+        assert_eq!(pair["ends"].as_array().unwrap().len(), 2);
+        let end = &pair["ends"][0];
+        assert_eq!(end["local"]["address"], "127.0.0.1");
+        assert_eq!(end["local"]["port"], 40000);
+        assert_eq!(end["netns"]["name"], "blue");
+        assert_eq!(end["cookie"], 77);
+        assert_eq!(end["sent"]["ring"]["bytes"], 1000);
+        assert_eq!(end["sent"]["tcp"]["messages"], 1);
+        assert_eq!(end["ring"]["queued"], 3);
+        assert_eq!(end["inode"], 4711);
+        assert_eq!(end["cgroup"], 815);
+        assert_eq!(end["group"], 4);
+        assert_eq!(end["busy_poll_usec"], 50);
+        assert_eq!(json["total"], 3);
+        assert_eq!(pair["draining"], true);
+    }
+
+    #[test]
+    fn table_has_two_lines_for_a_pair() {
+        let mut v6 = [0; 16];
+        v6[15] = 1;
+        let text = answer(&[pair(&v6).unwrap()], 1).text;
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[1].contains("[::1]:40000") && lines[1].contains("1m01s"));
+        assert!(lines[2].contains("blue(4026531840)") && lines[2].contains("64K/64K"));
+        assert!(lines[2].ends_with("draining"));
+    }
+
+    #[test]
+    fn sorted_by_what_is_largest() {
+        let of = |id, ring, queued| {
+            let mut pair = pair(&[127, 0, 0, 1]).unwrap();
+            pair.id = id;
+            pair.ends[1].sent.ring.bytes = ring;
+            pair.ends[0].ring.queued = queued;
+            pair
+        };
+        let order = |key| {
+            let mut pairs = [of(3, 10, 0), of(1, 30, 5), of(2, 30, 9)];
+            pairs.sort_by_key(|pair| key_of(pair, key));
+            pairs.map(|pair| pair.id)
+        };
+        assert_eq!(order(PairKey::Id), [1, 2, 3]);
+        assert_eq!(order(PairKey::Ring), [1, 2, 3]);
+        assert_eq!(order(PairKey::Queued), [2, 1, 3]);
+    }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `policy`: which connections are accelerated.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::cli::{PolicyClear, PolicySet};
+use crate::commands::drain;
+use crate::error::Result;
+use crate::kernel::module::{self, Module};
+use crate::output::{Answer, SCHEMA, yes_no};
+use crate::policy::config::{self, Policy};
+use crate::policy::file::{self, Features};
+use crate::policy::{Paths, enact, live, paths, pin, require_btf};
+use crate::system::cgroup::Hierarchy;
+use crate::values::size;
+
+/// What `policy set` calls its only one.
+const DEFAULT: &str = "default";
+
+pub fn set(arguments: PolicySet) -> Result<Answer> {
+    module::require_root()?;
+    let hierarchy = Hierarchy::find()?;
+    let ids: Result<Vec<u64>> = arguments.cgroups.iter().map(|p| hierarchy.id(p)).collect();
+    let mut cgroups = ids?;
+    cgroups.sort_unstable();
+    cgroups.dedup();
+    let name = DEFAULT.parse().expect("is a name");
+    let policies = [Policy {
+        cgroups,
+        ports: arguments.ports,
+        cidrs: arguments.cidrs,
+        loopback_only: arguments.loopback_only,
+        busy_poll: arguments.busy_poll.filter(|usec| *usec != 0),
+        ring: arguments.ring,
+        ring_max: arguments.ring_max,
+        memory_cap: arguments.memory_cap,
+        on_capture: arguments.on_capture,
+        ..Policy::new(name)
+    }];
+    config::check(&policies)?;
+    let (_, status) = Module::open()?;
+    require_btf(&status)?;
+
+    enact::policies(&policies)?;
+    Ok(Answer::new(
+        "",
+        to_json(&policies, &paths(&policies, &hierarchy)),
+    ))
+}
+
+pub fn apply(path: &Path) -> Result<Answer> {
+    module::require_root()?;
+    let hierarchy = Hierarchy::find()?;
+    let (policies, features) = file::Source::read(path)?.parse(&hierarchy)?;
+    let (module, _) = Module::open()?;
+
+    enact::file(&module, features, &policies)?;
+    Ok(Answer::new(
+        "",
+        to_json(&policies, &paths(&policies, &hierarchy)),
+    ))
+}
+
+pub fn export() -> Result<Answer> {
+    let (_, status) = Module::open()?;
+    let policies = live()?;
+    let paths = paths(&policies, &Hierarchy::find()?);
+    let text = file::render(&policies, Features::of(&status), &paths);
+    let json = json!({ "schema": SCHEMA, "file": text });
+    Ok(Answer::new(text, json))
+}
+
+pub fn show() -> Result<Answer> {
+    module::require_root()?;
+    let policies = live()?;
+    if policies.is_empty() {
+        return Ok(Answer::new("no policy is set\n", none()));
+    }
+    let paths = paths(&policies, &Hierarchy::find()?);
+    let blocks: Vec<String> = policies.iter().map(|p| to_text(p, &paths)).collect();
+    Ok(Answer::new(blocks.join("\n"), to_json(&policies, &paths)))
+}
+
+pub fn clear(arguments: PolicyClear) -> Result<Answer> {
+    module::require_root()?;
+    // Without the module there are no pairs, but what is pinned can go all the same.
+    let module = match arguments.unpair && module::is_loaded() {
+        true => Some(Module::open_any()?),
+        false => None,
+    };
+    // Without a BPF file system nothing can have been pinned.
+    let was = pin::bpffs_is_mounted() && enact::policies(&[])?;
+    let text = if was { "" } else { "no policy was set\n" };
+    let mut answer = Answer::new(text, none());
+    if arguments.unpair {
+        let unpaired = drain::unpair(module.as_ref(), &arguments.wait()).map_err(|mut e| {
+            e.message = format!("no policy is set any more, but {}", e.message);
+            e
+        })?;
+        answer.text += &unpaired.text;
+        answer.json["drained"] = unpaired.json["drained"].clone();
+        answer.json["waiting"] = unpaired.json["waiting"].clone();
+        answer.failed = unpaired.failed;
+    }
+    Ok(answer)
+}
+
+fn to_text(policy: &Policy, paths: &Paths) -> String {
+    let list = |items: Vec<String>, none: &str| match items.is_empty() {
+        true => none.to_string(),
+        false => items.join(" "),
+    };
+    let cgroups = policy.cgroups.iter().map(|id| match paths.get(id) {
+        Some(path) => path.clone(),
+        None => format!("(removed, was id {id})"),
+    });
+    let ports: Vec<String> = policy.ports.iter().map(|p| p.to_string()).collect();
+    let cidrs: Vec<String> = policy.cidrs.iter().map(|c| c.to_string()).collect();
+    format!(
+        "name:          {}\n\
+         pair:          {}\n\
+         cgroups:       {}\n\
+         ports:         {}\n\
+         cidrs:         {}\n\
+         loopback-only: {}\n\
+         busy-poll:     {}\n\
+         ring:          {}\n\
+         ring-max:      {}\n\
+         memory-cap:    {}\n\
+         on-capture:    {}\n",
+        policy.name,
+        yes_no(policy.pair),
+        list(cgroups.collect(), "none"),
+        list(ports, "all"),
+        list(cidrs, "all"),
+        yes_no(policy.loopback_only),
+        match policy.busy_poll {
+            Some(usec) => format!("{usec} us"),
+            None => "as the socket says".into(),
+        },
+        match policy.ring {
+            Some(bytes) => size::format(bytes.into()),
+            None => "the module's default".into(),
+        },
+        match (policy.ring_max, policy.ring) {
+            (Some(bytes), _) => size::format(bytes.into()),
+            (None, Some(_)) => "none".into(),
+            (None, None) => "the module's default".into(),
+        },
+        match policy.memory_cap {
+            Some(bytes) => size::format(bytes),
+            None => "none".into(),
+        },
+        policy.on_capture,
+    )
+}
+
+fn none() -> Value {
+    json!({ "schema": SCHEMA, "policy": null, "policies": [] })
+}
+
+fn to_json(policies: &[Policy], paths: &Paths) -> Value {
+    let one = |policy: &Policy| {
+        let cgroups = policy.cgroups.iter();
+        let ports = policy.ports.iter();
+        let cidrs = policy.cidrs.iter();
+        json!({
+            "name": policy.name.to_string(),
+            "group": policy.name.group(),
+            "pair": policy.pair,
+            "cgroups": cgroups
+                .map(|id| json!({ "id": id, "path": paths.get(id) }))
+                .collect::<Vec<Value>>(),
+            "ports": ports
+                .map(|p| json!({ "first": p.first, "last": p.last }))
+                .collect::<Vec<Value>>(),
+            "cidrs": cidrs.map(|c| c.to_string()).collect::<Vec<String>>(),
+            "loopback_only": policy.loopback_only,
+            "busy_poll_usec": policy.busy_poll,
+            "ring_size": policy.ring,
+            "ring_max": policy.ring_max,
+            "memory_cap": policy.memory_cap,
+            "on_capture": policy.on_capture,
+        })
+    };
+    let list: Vec<Value> = policies.iter().map(one).collect();
+    json!({ "schema": SCHEMA, "policy": list.first(), "policies": list })
+}

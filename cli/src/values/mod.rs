@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Values that users write and read: networks, ports and sizes. This room may call `output`
+//! and what is below it.
+
+pub mod cidr;
+pub mod port;
+pub mod size;
