@@ -69,6 +69,7 @@ trap 'tidy; rm -rf "$tmp"' EXIT
 
 try() {
 	local status
+	: > "$tmp/why"
 	# Not as a condition: there, the shell would ignore -e.
 	(set -e; trap 'ended $?' EXIT; "$2") > "$tmp/log" 2>&1 </dev/null
 	status=$?
