@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `exporter`: the module's counters for Prometheus.
 //!
-//! The labels come from the module's own counters, so that there are as many series
-//! as those have names, whatever connections there are.
+//! The labels come from the names of the module's counters. So the number of series does not
+//! depend on the connections.
 
 mod exposition;
 mod http;
@@ -165,7 +165,7 @@ const PLAIN: [(&str, &str, &str); 27] = [
     ),
 ];
 
-/// What one scrape shows; nothing of the module if that is not loaded.
+/// The values of one scrape.
 struct Scrape {
     version: String,
     counters: Vec<(String, u64)>,
@@ -204,7 +204,8 @@ pub fn run(arguments: Exporter, json: bool) -> Result<Answer> {
     Ok(Answer::said())
 }
 
-/// By the socket that root opened: the module asks for no more.
+/// Reads over the socket that root opened. The module checks nothing else. None if it is not
+/// loaded.
 fn scrape(module: &mut Module) -> Option<Scrape> {
     let read = |module: &Module| -> Result<Scrape> {
         Ok(Scrape {
