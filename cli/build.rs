@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Compiles the BPF policy; the program embeds the object.
+//! Compiles the BPF policy, whose object the program embeds, and makes the table of the
+//! counters from the module's.
 
 use std::env;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -10,6 +12,29 @@ const SOURCES: [&str; 3] = [
     "../bpf/policy.h",
     "../module/uapi/socksplice.h",
 ];
+
+/// The module's table of counters: `X(name) /* help */`, once for each.
+const COUNTERS: &str = "../module/core/stats.h";
+
+/// The names and help texts of the counters, as the elements of a Rust array.
+fn counters() -> String {
+    let header = fs::read_to_string(COUNTERS).expect("the module's sources are beside these");
+    let table = header
+        .split_once("#define SOCKSPLICE_STATS(X)")
+        .and_then(|(_, rest)| rest.split_once("\n\n"))
+        .expect("the header has the table")
+        .0;
+    let entry = |text: &str| {
+        let (name, rest) = text.split_once(')')?;
+        let help = rest.split_once("/* ")?.1.split_once(" */")?.0;
+        Some(format!("({name:?}, {help:?}),\n"))
+    };
+    table
+        .split("\tX(")
+        .skip(1)
+        .map(|text| entry(text).unwrap_or_else(|| panic!("{COUNTERS}: no help text: {text}")))
+        .collect()
+}
 
 /// The compiler's own system include directories. With `-target bpf` clang
 /// forgets the one that holds `asm/types.h` on multiarch systems.
@@ -31,10 +56,13 @@ fn main() {
     for source in SOURCES {
         println!("cargo:rerun-if-changed={source}");
     }
+    println!("cargo:rerun-if-changed={COUNTERS}");
     println!("cargo:rerun-if-env-changed=CLANG");
 
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
-    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap()).join("policy.bpf.o");
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());
+    fs::write(out.join("counters.rs"), format!("&[\n{}]\n", counters())).unwrap();
+    let out = out.join("policy.bpf.o");
     // The headers of the libbpf that is linked in.
     let libbpf = env::var("DEP_BPF_INCLUDE").unwrap();
 

@@ -41,31 +41,31 @@ pub enum Object {
     #[command(subcommand)]
     Pair(PairCommand),
 
-    /// The splices (SO_SPLICE) that there are now
+    /// The splices (SO_SPLICE) that exist now
     #[command(subcommand)]
     Splice(SpliceCommand),
 
     /// Take all connections back to TCP, so that the module can be unloaded
     ///
     /// Turns pairing off ('feature set pairing on' turns it on again) and un-pairs
-    /// every pair: the connections go on over TCP, without a byte lost. It accepts no new
-    /// splices ('feature set so-splice on' does again) and ends those that there are,
+    /// every pair: the connections go on over TCP, without a byte lost. It refuses new
+    /// splices ('feature set so-splice on' accepts them again) and ends the existing ones,
     /// as their applications would by SO_SPLICE with -1. It leaves splice(2) on sockmap
     /// sockets to the kernel ('feature set splice on' serves it again). If no policy
-    /// is set, it also waits until nothing uses the module. A pair whose reader does
-    /// not read what it was sent before cannot end. If one is left when the time is
-    /// up, or a call that sleeps in the module, the exit status is 1, and the processes are
+    /// is set, it also waits until nothing uses the module. A pair cannot end while its
+    /// reader leaves bytes in the ring unread. If a pair, or a call that sleeps in the
+    /// module, is left when the time is up, the exit status is 1, and the processes are
     /// listed.
     Drain(Wait),
 
-    /// Write what goes by ring to a file that Wireshark and tcpdump open
+    /// Write the bytes that go by ring to a file for Wireshark and tcpdump
     ///
-    /// A pcapng file, with IP and TCP headers made up for it: bytes that go by ring are in
-    /// no packet. Addresses, ports, directions, order and times are those of the
-    /// connection. What it sends by TCP is not in the file: tcpdump sees that. With
-    /// --port, --cgroup, --netns or --pair only what pairs send of which one end has all
-    /// that is asked for. What finds no room in the buffer is counted and dropped; no
-    /// sender waits. There is one capture at a time. Ends by Ctrl-C.
+    /// The file is a pcapng file. Bytes that go by ring are in no packet, so their IP and
+    /// TCP headers are made up. Addresses, ports, directions, order and times are those of
+    /// the connection. Bytes that a connection sends by TCP are not in the file: tcpdump
+    /// sees them. With --port, --cgroup, --netns or --pair only pairs are captured that
+    /// have an end that matches all of them. Records without room in the buffer are counted
+    /// and dropped; no sender waits. There is one capture at a time. Ends by Ctrl-C.
     Capture(Capture),
 
     /// Counters: pairs made, declined by reason, bytes by path, memory
@@ -76,15 +76,15 @@ pub enum Object {
     ///
     /// Opens its sockets as root and then becomes the user, for good: with no
     /// capability and no way to get one, it can read the module's counters and
-    /// nothing else. It outlives the module: while that is not loaded,
-    /// socksplice_up is 0. Ends by a signal, when what it was asked is answered.
+    /// nothing else. It goes on when the module is unloaded: socksplice_up is 0
+    /// then. A signal ends it, once the requests in progress are answered.
     Exporter(Exporter),
 
     /// The module's state and its switches
     #[command(subcommand)]
     Feature(FeatureCommand),
 
-    /// Check this machine: what would not work, and what to do
+    /// Check this machine: what does not work, and what to do about it
     ///
     /// Prints one line for each requirement: OK, WARN (something is missing
     /// that not everything needs) or FAIL. The exit status is 1 if one failed.
@@ -117,10 +117,10 @@ pub enum PolicyCommand {
     /// Put the policies of a file in force
     ///
     /// They replace all old ones in one step; connections that are open already
-    /// stay as they are. Of several policies that a socket matches the first one
-    /// in the file decides. A file without a policy clears them. If anything is
-    /// wrong, or a signal comes, nothing changes. Nobody but root and the caller may be
-    /// able to write the file. socksplice(8) describes the file under CONFIGURATION.
+    /// stay as they are. If a socket matches several policies, the first one in the file
+    /// decides. A file without a policy clears all policies. If anything is wrong, or a
+    /// signal comes, nothing changes. Only root and the caller may have write access to
+    /// the file. socksplice(8) describes the file under CONFIGURATION.
     Apply {
         /// The file; /dev/stdin reads from a pipe
         #[arg(value_name = "FILE")]
@@ -129,7 +129,7 @@ pub enum PolicyCommand {
 
     /// Print what is in force as a file for 'policy apply'
     ///
-    /// To apply it changes nothing. Cgroups that were removed are not in it.
+    /// Applying it changes nothing. It leaves out cgroups that were removed.
     Export,
 
     /// Show the policies, in the order in which they decide
@@ -192,7 +192,8 @@ pub struct PolicySet {
     pub loopback_only: bool,
 
     /// How long a reader spins before it sleeps, in microseconds (0 to 1000), or as its
-    /// SO_BUSY_POLL says, if that is longer, up to 1000 [default: SO_BUSY_POLL, or the module's short_wait]
+    /// SO_BUSY_POLL says, if that is longer, up to 1000
+    /// [default: SO_BUSY_POLL, or the module's short_wait]
     #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(0..=BUSY_POLL_MAX as i64))]
     pub busy_poll: Option<u32>,
 
@@ -207,8 +208,8 @@ pub struct PolicySet {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub ring_max: Option<u32>,
 
-    /// Most bytes that the rings of what it pairs hold together, 8K to 1024G; who
-    /// finds no room sends by TCP [default: no limit but the module's]
+    /// Most bytes that the rings of its pairs hold together, 8K to 1024G; a sender without
+    /// room sends by TCP [default: no limit but the module's]
     #[arg(long, value_name = "SIZE", value_parser = size::parse_memory)]
     pub memory_cap: Option<u64>,
 
@@ -222,11 +223,11 @@ pub struct PolicySet {
 pub enum PairCommand {
     /// Show each pair: both ends, bytes by path, ring memory, age
     ///
-    /// With --policy, --port, --cgroup, --netns, --pid or --process only those of which
-    /// one end has all that is asked for.
+    /// With --policy, --port, --cgroup, --netns, --pid or --process it shows only pairs with
+    /// an end that matches all of them.
     Show(PairShow),
 
-    /// Show what the pairs carry just now, again and again
+    /// Show what the pairs carry now, again and again
     ///
     /// One line for each pair: bytes a second that its active opener sends and
     /// receives, the share of them that goes by ring, messages a second, and the
@@ -246,17 +247,16 @@ pub enum PairCommand {
 
     /// Take pairs back to TCP while they live
     ///
-    /// What is sent from now on goes by TCP, and once the bytes that the rings hold
-    /// have been read the pair is gone; the connection lives on. Nothing is lost,
-    /// and the applications notice nothing. If a pair is left when the time is up,
-    /// the exit status is 1, and the processes that do not read are listed; it stays
-    /// on its way back. Which ones: by their numbers, all, or, with --policy, --port,
-    /// --cgroup, --netns, --pid or --process, those of which one end has all that is
-    /// asked for.
+    /// Later bytes go by TCP. Once the bytes that the rings hold have been read, the pair
+    /// is gone, and the connection lives on. Nothing is lost, and the applications notice
+    /// nothing. If a pair is left when the time is up, the exit status is 1, and the
+    /// processes that do not read are listed; the pair stays on its way back. Pairs are
+    /// named by their numbers or --all. With --policy, --port, --cgroup, --netns, --pid or
+    /// --process it drops the pairs with an end that matches all of them.
     Drop(PairDrop),
 }
 
-/// All of it is asked of one end.
+/// One end has to match all of these.
 #[derive(Args, Default)]
 pub struct EndFilter {
     /// Only if the local or the remote port of an end is one of these
@@ -296,11 +296,11 @@ pub struct PairShow {
     #[command(flatten)]
     pub filter: PairFilter,
 
-    /// What comes first: the lowest number, else the most of it
+    /// Sort key: ids ascending, everything else descending
     #[arg(long, value_name = "KEY")]
     pub sort: Option<PairKey>,
 
-    /// Show no more than so many pairs
+    /// Show at most so many pairs
     #[arg(long, value_name = "N", value_parser = count)]
     pub limit: Option<usize>,
 }
@@ -326,19 +326,19 @@ pub struct PairTop {
     #[command(flatten)]
     pub filter: PairFilter,
 
-    /// What the busiest have most of
+    /// Sort key, descending
     #[arg(long, value_name = "KEY", default_value = "bytes")]
     pub sort: TopKey,
 
-    /// Show no more than so many pairs [default: what the screen can hold]
+    /// Show at most so many pairs [default: as many as the screen can hold]
     #[arg(long, value_name = "N", value_parser = count)]
     pub limit: Option<usize>,
 
-    /// Seconds between two looks
+    /// Seconds between two tables
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub interval: u32,
 
-    /// Print one table after the other; as if the output were no terminal
+    /// Print one table after the other, as if the output were not a terminal
     #[arg(long)]
     pub batch: bool,
 
@@ -386,18 +386,18 @@ pub struct Capture {
     #[arg(long = "pair", value_name = "PAIR", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..))]
     pub pairs: Vec<u32>,
 
-    /// The file, which is replaced if it is a regular one of the caller's or of root's; '-'
-    /// is standard output
+    /// The file. An existing one is replaced if it is a regular file of the caller or of
+    /// root; '-' is standard output
     #[arg(short, long, value_name = "FILE")]
     pub write: PathBuf,
 
-    /// How many bytes of each record to keep (0 to 262144): a record is what was put into
-    /// a ring at one time
+    /// How many bytes of each record to keep (0 to 262144). A record is the data that a
+    /// sender puts into a ring at one time
     #[arg(long, value_name = "BYTES", default_value_t = SNAPLEN_MAX, value_parser = clap::value_parser!(u32).range(0..=SNAPLEN_MAX as i64))]
     pub snaplen: u32,
 
-    /// Bytes of the kernel's memory that may hold what is not written yet: a power of two
-    /// from 512K to 1G. Each record takes 128 and its data
+    /// Bytes of kernel memory for records that are not written yet: a power of two from
+    /// 512K to 1G. Each record takes 128 bytes and its data
     #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = size::parse_buffer)]
     pub buffer: u32,
 
@@ -416,7 +416,7 @@ pub struct Exporter {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: SocketAddr,
 
-    /// Whom to become: a name in /etc/passwd, not root
+    /// The user to become: a name in /etc/passwd, not root
     #[arg(long, value_name = "NAME", default_value = "nobody")]
     pub user: String,
 }
@@ -440,13 +440,13 @@ pub struct PairDrop {
     #[arg(value_name = "PAIR", required_unless_present_any = CHOICES, conflicts_with_all = CHOICES, value_parser = clap::value_parser!(u32).range(1..))]
     pub ids: Vec<u32>,
 
-    /// All pairs that there are now
+    /// All pairs
     #[arg(long, conflicts_with_all = &CHOICES[1..])]
     pub all: bool,
 
     #[command(
         flatten,
-        next_help_heading = "Instead of numbers, which pairs of those that there are now"
+        next_help_heading = "Instead of numbers: pairs with an end that matches all of these"
     )]
     pub filter: PairFilter,
 
@@ -457,7 +457,7 @@ pub struct PairDrop {
 #[derive(Subcommand)]
 pub enum SpliceCommand {
     /// Show each splice: where its bytes come from and where they go, how many,
-    /// limits, and who has the source
+    /// limits, and the processes that have the source
     Show,
 }
 
@@ -491,7 +491,7 @@ pub enum Feature {
     Splice,
     /// New splices (SO_SPLICE) are accepted; off when the module is loaded
     SoSplice,
-    /// Most bytes that all rings together may hold; who finds no room sends by TCP
+    /// Most bytes that all rings together may hold; a sender without room sends by TCP
     MemoryCap,
 }
 

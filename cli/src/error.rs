@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One failure: what went wrong, and what to do about it.
+//! A failure: its cause and its remedy.
 
 use std::fmt;
 

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     };
     match commands::run(cli.object, cli.json) {
         Ok(answer) => match answer.print(cli.json) {
-            // The reader went away: it has what it wanted.
+            // A reader that closed the pipe has all that it wanted.
             Err(e) if e.kind() != io::ErrorKind::BrokenPipe => fail(
                 &Error::new(format!("cannot write the answer: {e}"))
                     .remedy("what was asked for is done"),
@@ -50,7 +50,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Of a command line that was not understood; where the flag stands does not matter.
+/// Whether an argument of a command line that was not understood asks for JSON. The flag may
+/// stand anywhere.
 fn asks_for_json(argument: &OsStr) -> bool {
     let bytes = argument.as_encoded_bytes();
     let among_flags =
@@ -58,8 +59,7 @@ fn asks_for_json(argument: &OsStr) -> bool {
     bytes == b"--json" || bytes.strip_prefix(b"-").is_some_and(among_flags)
 }
 
-/// The one place that prints an error: a line on stderr, or JSON on stdout,
-/// where a program looks for its answer.
+/// Prints an error: a line on stderr, or JSON on stdout, where a program looks for the answer.
 fn fail(error: &Error, json: bool) -> ExitCode {
     let _ = if json {
         writeln!(io::stdout(), "{}", output::error_to_json(error))

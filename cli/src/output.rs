@@ -30,7 +30,7 @@ impl Answer {
         }
     }
 
-    /// Of a command that has printed what it had to say.
+    /// The answer of a command that has printed everything already.
     pub fn said() -> Self {
         Answer::new("", Value::Null)
     }
@@ -58,8 +58,7 @@ pub fn error_to_json(error: &Error) -> Value {
     })
 }
 
-/// Prints a part of an answer that goes on. False if the reader went away: it has what
-/// it wanted.
+/// Prints a part of an answer of which more follows. False if the reader closed the pipe.
 pub fn say(text: impl Display) -> Result<bool> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {

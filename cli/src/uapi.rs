@@ -2,6 +2,7 @@
 //! The numbers of `module/uapi/socksplice.h`. A test compares them with it.
 
 pub mod capture;
+pub mod counters;
 
 pub const FAMILY: &str = "socksplice";
 pub const FAMILY_VERSION: u8 = 1;

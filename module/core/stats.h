@@ -10,65 +10,82 @@
 #include <linux/percpu.h>
 #include <linux/types.h>
 
-/* X(name): the order is the order of `socksplice stats show`. */
-#define SOCKSPLICE_STATS(X)						\
-	X(enrolled)		/* ends that a policy enrolled */	\
-	X(pairs_made)							\
-	X(pairs_ended)							\
-	X(pairs_dropped)	/* un-paired, or still draining */	\
-	X(shadow_matches)	/* pairs made in shadow mode */		\
-	X(park_expired)		/* enrolled, but the peer never was */	\
-	X(declined_off)		/* pairing is switched off */		\
-	X(declined_hook)	/* splice(2) would not see the ring */	\
-	X(declined_ulp)		/* kTLS, MPTCP or another ULP */	\
-	X(declined_psock)	/* in a sockmap, or sk_user_data set */	\
-	X(declined_kernel)	/* a kernel socket, or foreign callbacks */ \
-	X(declined_proto)	/* not TCP, or not its own struct proto */ \
-	X(declined_filter)	/* SO_ATTACH_FILTER, SO_ATTACH_BPF */	\
-	X(declined_repair)						\
-	X(declined_timestamps)						\
-	X(declined_pacing)						\
-	X(declined_ipsec)						\
-	X(declined_sequence)	/* its initial sequence numbers are unknown */ \
-	X(declined_memory)						\
-	X(declined_crowd)	/* its bucket of ends without a peer is full: match.c */ \
-	X(declined_captured)	/* a packet socket captures its packets: yield.h */ \
-	X(declined_helper)	/* a helper of connection tracking reads it: helper.h */ \
-	X(doubt_hash)		/* sequences mirror, flow hashes do not */ \
-	X(ring_bytes)							\
-	X(ring_messages)						\
-	X(tcp_bytes_startup)	/* the reader had not called recv yet */ \
-	X(tcp_bytes_reader)	/* an older call may still read past the ring */ \
-	X(tcp_bytes_spill)	/* the ring was full, or not empty since TCP took over */ \
-	X(tcp_bytes_special)	/* urgent, zerocopy, control messages */ \
-	X(tcp_bytes_memory)	/* no memory for a ring */		\
-	X(tcp_bytes_closed)	/* the ring was closed for good */	\
-	X(tcp_bytes_idle)	/* no packet had come for path_timeout seconds */ \
-	X(rings_grown)		/* doubled, since they were full again and again */ \
-	X(rings_given_back)	/* freed after sks_ring_idle seconds without a byte */ \
-	X(pages_reclaimed)	/* pages of rings that memory pressure took back */ \
-	X(rings_capped)		/* got no page: a cap of memory.h is reached */ \
-	X(ends_limited)		/* got no ring when they wanted to send into one */ \
-	X(spills)							\
-	X(writer_waits)		/* sleeps of writers until the reader made room */ \
-	X(busy_poll_hits)						\
-	X(busy_poll_nsec)	/* that readers spun */			\
-	X(probes_sent)		/* packets that ask whether the path works */ \
-	X(probes_lost)		/* pairs that went back to TCP: no probe was answered */ \
-	X(events_lost)		/* lost because the queue or memory was full */ \
-	X(capture_records)	/* records that fitted into the buffer of `capture` */ \
-	X(capture_dropped)	/* records that did not */		\
-	X(psock_splice_calls)						\
-	X(psock_splice_ref_bytes)					\
-	X(psock_splice_copy_bytes)					\
-	X(so_splices_made)						\
-	X(so_splices_ended)						\
-	X(so_splice_bytes)						\
-	X(so_splice_copied_bytes)	/* of these, from TCP, but copied */ \
-	X(so_splice_from_ring_bytes)	/* of these, from the ring of a paired source */ \
-	X(so_splice_to_ring_bytes)	/* of these, into the ring of a paired sink */ \
-	X(so_splice_loops)		/* ended with ELOOP */		\
-	X(so_splice_throttled)		/* times that a mover had to wait for its share */
+/*
+ * X(name) with its help text, in the order of `socksplice stats show`. The comments are
+ * read when the command line is built: its exporter and the man page take the help texts
+ * from here.
+ */
+#define SOCKSPLICE_STATS(X) \
+	X(enrolled) /* Ends of connections that a policy enrolled */ \
+	X(pairs_made) /* Pairs made */ \
+	X(pairs_ended) /* Pairs that have ended */ \
+	X(pairs_dropped) /* Pairs taken back to TCP while they lived */ \
+	X(shadow_matches) /* Pairs found in shadow mode */ \
+	X(park_expired) /* Enrolled ends whose peer was not enrolled in time */ \
+	X(declined_off) /* Ends declined because pairing is switched off */ \
+	X(declined_hook) /* Ends declined because the hooks of splice(2) are not installed */ \
+	X(declined_ulp) /* Ends declined because of kTLS, MPTCP or another ULP */ \
+	X(declined_psock) \
+		/* Ends declined because they are in a sockmap, or sk_user_data is set */ \
+	X(declined_kernel) /* Ends declined because the kernel itself uses the socket */ \
+	X(declined_proto) \
+		/* Ends declined because they are not TCP, or have another struct proto */ \
+	X(declined_filter) /* Ends declined because of SO_ATTACH_FILTER or SO_ATTACH_BPF */ \
+	X(declined_repair) /* Ends declined because of TCP_REPAIR */ \
+	X(declined_timestamps) /* Ends declined because they ask for timestamps of packets */ \
+	X(declined_pacing) /* Ends declined because of SO_MAX_PACING_RATE */ \
+	X(declined_ipsec) /* Ends declined because of an IPsec policy */ \
+	X(declined_sequence) \
+		/* Ends declined because their initial sequence numbers are not known */ \
+	X(declined_memory) /* Ends declined because there was no memory */ \
+	X(declined_crowd) \
+		/* Ends declined because too many with the same hash wait for their peers */ \
+	X(declined_captured) /* Ends declined because a packet socket captures their packets */ \
+	X(declined_helper) \
+		/* Ends declined because a helper of connection tracking reads their data */ \
+	X(doubt_hash) \
+		/* Ends not paired because only their sequence numbers fit, not the flow hashes */ \
+	X(ring_bytes) /* Bytes sent by ring */ \
+	X(ring_messages) /* Messages sent by ring */ \
+	X(tcp_bytes_startup) /* Bytes sent by TCP because the reader had not called recv yet */ \
+	X(tcp_bytes_reader) \
+		/* Bytes sent by TCP because an older call may still read past the ring */ \
+	X(tcp_bytes_spill) /* Bytes sent by TCP because the ring was full, or after such bytes */ \
+	X(tcp_bytes_special) \
+		/* Bytes sent by TCP because they are urgent, zerocopy or have control messages */ \
+	X(tcp_bytes_memory) /* Bytes sent by TCP because there was no memory for a ring */ \
+	X(tcp_bytes_closed) /* Bytes sent by TCP because the ring was closed for good */ \
+	X(tcp_bytes_idle) \
+		/* Bytes sent by TCP because no packet had come for path_timeout seconds */ \
+	X(rings_grown) /* Rings made twice as large because they were full again and again */ \
+	X(rings_given_back) /* Rings whose memory was freed because they were idle */ \
+	X(pages_reclaimed) /* Pages of rings that memory pressure took back */ \
+	X(rings_capped) /* Times that a ring got no page because a cap on memory was reached */ \
+	X(ends_limited) /* Ends that had no ring to send into when they wanted one */ \
+	X(spills) /* Times that a sender went on by TCP because the ring was full */ \
+	X(writer_waits) /* Times that a sender waited for the reader */ \
+	X(busy_poll_hits) /* Reads that found bytes while they spun */ \
+	X(busy_poll_nsec) /* Nanoseconds that readers spun */ \
+	X(probes_sent) /* Packets of pairs that ask whether the path works */ \
+	X(probes_lost) /* Pairs taken back to TCP because their probes got no answer */ \
+	X(events_lost) /* Events lost because the queue or memory was full */ \
+	X(capture_records) /* Records that captures had room for */ \
+	X(capture_dropped) /* Records that captures had no room for */ \
+	X(psock_splice_calls) /* Calls of splice(2) on sockmap sockets that the module served */ \
+	X(psock_splice_ref_bytes) \
+		/* Bytes that splice(2) took from sockmap sockets by reference */ \
+	X(psock_splice_copy_bytes) /* Bytes that splice(2) took from sockmap sockets by copying */ \
+	X(so_splices_made) /* Splices (SO_SPLICE) set up */ \
+	X(so_splices_ended) /* Splices (SO_SPLICE) that have ended */ \
+	X(so_splice_bytes) /* Bytes that SO_SPLICE moved */ \
+	X(so_splice_copied_bytes) /* Bytes that SO_SPLICE took from TCP and copied */ \
+	X(so_splice_from_ring_bytes) \
+		/* Bytes that SO_SPLICE took from the ring of a paired source */ \
+	X(so_splice_to_ring_bytes) /* Bytes that SO_SPLICE put into the ring of a paired sink */ \
+	X(so_splice_loops) \
+		/* Splices (SO_SPLICE) that ended because their bytes went in a circle */ \
+	X(so_splice_throttled) \
+		/* Times that the splices of a user had to wait for their share of the CPU */
 
 enum sks_stat {
 #define X(name) SOCKSPLICE_STAT_##name,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `capture`: what goes by ring, for programs that read packets.
+//! `capture`: the bytes that go by ring, as packets for Wireshark and tcpdump.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -25,10 +25,10 @@ use crate::pcap::file::Capture;
 use crate::system::cgroup::Hierarchy;
 use crate::system::files;
 
-/// Holds more than one record of the largest size.
+/// The size of the buffer, which holds more than one record of the largest size.
 const READ: usize = 1 << 20;
 
-/// From when on a further signal is meant.
+/// How long after the first signal a further one begins to count.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: cli::Capture, json: bool) -> Result<Answer> {
@@ -46,12 +46,12 @@ pub fn run(arguments: cli::Capture, json: bool) -> Result<Answer> {
     Module::open()?;
     let options = options(&arguments)?;
     let ended = signals()?;
-    // Before the file, which stays as it is if there can be no capture.
+    // The device comes before the file: if no capture can start, the file stays as it is.
     let mut device = Device::start(options)?;
     let mut output = Output::open(&arguments.write, to_stdout)?;
     let mut capture = Capture::new(own_netns()?);
     output.write(&mut capture)?;
-    // For whoever wants to know from when on; if nobody does, no matter.
+    // Tells the user when the capture begins. A closed stderr does not matter.
     let _ = writeln!(io::stderr(), "socksplice: capturing");
 
     let until = arguments
@@ -87,8 +87,9 @@ pub fn run(arguments: cli::Capture, json: bool) -> Result<Answer> {
     Ok(answer)
 }
 
-/// Set by the first signal that asks for an end. Another one, later than those that
-/// timeout(1) sends at one time, ends the process: it may wait for who reads its output.
+/// A flag that the first signal sets. A further signal ends the process at once, because the
+/// process may be waiting for the reader of its output. timeout(1) sends several signals at
+/// one time, so a further signal counts only after `PATIENCE`.
 fn signals() -> Result<Arc<AtomicBool>> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|e| Error::new(format!("cannot wait for a signal: {e}")))?;
@@ -113,7 +114,7 @@ fn options(arguments: &cli::Capture) -> Result<Options> {
     options.ports(&ports)?;
     options.pairs(&arguments.pairs)?;
     if let Some(netns) = &filter.netns {
-        // The module knows no longer number.
+        // The module takes 32 bits. No namespace has a longer number, nor u32::MAX.
         options.netns = netns_inode(netns)?.try_into().unwrap_or(u32::MAX);
     }
     if !filter.cgroups.is_empty() {
@@ -154,14 +155,14 @@ impl Output {
             });
         }
         let name = path.display().to_string();
-        // It has what others say to each other, so it is a file that nobody else can read.
+        // It holds the data of other users, so only its owner can read it.
         Ok(Output {
             to: Box::new(files::create(path, 0o600)?),
             name,
         })
     }
 
-    /// What `capture` has to say. False if the reader went away: it has what it wanted.
+    /// Writes the bytes that `capture` has ready. False if the reader closed the pipe.
     fn write(&mut self, capture: &mut Capture) -> Result<bool> {
         let written = self
             .to

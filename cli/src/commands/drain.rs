@@ -32,7 +32,7 @@ pub fn drop(arguments: PairDrop) -> Result<Answer> {
     let module = Module::open_any()?;
     let mut pairs = pair::list(&module)?;
     let exists = |id: &u32| pairs.iter().any(|pair| pair.id == u64::from(*id));
-    // Before the first is dropped: a list with a mistake changes nothing.
+    // Checked before the first is dropped, so that a list with a mistake changes nothing.
     if let Some(id) = arguments.ids.iter().find(|id| !exists(id)) {
         return Err(Error::new(format!("there is no pair {id}"))
             .remedy("'socksplice pair show' lists those that there are"));
@@ -55,7 +55,7 @@ pub fn drop(arguments: PairDrop) -> Result<Answer> {
     finish(&module, &arguments.wait, |pair| ids.contains(&pair.id))
 }
 
-/// All pairs that there are now. Without a module there are none.
+/// Un-pairs all pairs. Without a module there are none.
 pub fn unpair(module: Option<&Module>, wait: &Wait) -> Result<Answer> {
     let Some(module) = module else {
         return Ok(answer(&[], None));
@@ -64,7 +64,7 @@ pub fn unpair(module: Option<&Module>, wait: &Wait) -> Result<Answer> {
     finish(module, wait, |pair| pair.draining)
 }
 
-/// Waits for the pairs that `mine` tells from the others, and lists who holds them.
+/// Waits until the pairs that `mine` selects are gone, and lists the processes that hold the rest.
 fn finish(module: &Module, arguments: &Wait, mine: impl Fn(&Pair) -> bool) -> Result<Answer> {
     let left = wait(arguments, || {
         let mut pairs = pair::list(module)?;
@@ -86,7 +86,7 @@ pub fn drain(arguments: Wait) -> Result<Answer> {
         ])
     };
     switches(false, false, false)?; // a refusal leaves all as it was
-    // They stay off when the time is up, but not after an error.
+    // The switches stay off when the time is up. After an error they are set back.
     drain_all(&module, &arguments).map_err(|mut e| {
         e.message += match switches(before.pairing, before.so_splice, before.splice) {
             Ok(()) => "; the switches are as they were",
@@ -100,7 +100,7 @@ fn drain_all(module: &Module, arguments: &Wait) -> Result<Answer> {
     let policy = pin::live().is_some();
     let mut uses = Uses::default();
     let left = wait(arguments, || {
-        // Again each time: a handshake may have been under way.
+        // Repeated each time, because a handshake may have been under way.
         module.drop_all()?;
         module.end_splices()?;
         let pairs = pair::list(module)?;
@@ -117,12 +117,12 @@ fn drain_all(module: &Module, arguments: &Wait) -> Result<Answer> {
     Ok(answer(&holders(&left, &Sockets::read()), Some(uses)))
 }
 
-/// What refers to the module when no pair does.
+/// The references to the module other than pairs.
 #[derive(Default)]
 struct Uses {
     references: u64,
     policy: bool,
-    /// Processes that are in a call of theirs that the module serves.
+    /// Processes that are in a system call that the module serves.
     inside: Vec<Process>,
 }
 
@@ -133,7 +133,7 @@ impl Uses {
     }
 }
 
-/// What is left of the pairs when `look` says that it is enough, or the time is up.
+/// The pairs that are left when `look` says that it is enough, or when the time is up.
 fn wait(
     arguments: &Wait,
     mut look: impl FnMut() -> Result<(bool, Vec<Pair>)>,
@@ -148,8 +148,8 @@ fn wait(
     }
 }
 
-/// Those with bytes to read; where there are none, both ends, one of which sleeps in
-/// the middle of a call.
+/// The ends that have bytes to read. If no end of a pair has, both ends: one of them sleeps
+/// in the middle of a call.
 fn holders(pairs: &[Pair], sockets: &Sockets) -> Vec<Holder> {
     let of = |pair: &Pair| -> Vec<Holder> {
         let queued = |i: usize| pair.ends.len() == 2 && pair.ends[1 - i].ring.queued > 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which pairs are asked for.
+//! Selects the pairs that a command is asked for.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Looks at the processes and cgroups that there are now.
+    /// Resolves the names of processes, cgroups and namespaces as they are now.
     pub fn new(asked: &PairFilter) -> Result<Self> {
         let mut filter = Filter::of_ends(&asked.end)?;
         filter.sockets = sockets(asked)?;
@@ -50,7 +50,8 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Fails where a policy is asked for that neither is in force nor has a pair left.
+    /// Drops the pairs that are not asked for. Fails if the policy asked for is not in force
+    /// and has no pair left.
     pub fn keep(&self, pairs: &mut Vec<Pair>) -> Result<()> {
         if let Some(name) = &self.policy {
             let has_pair = |pair: &Pair| pair.ends.iter().any(|end| end.group == name.group());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The man pages: one for each command, made from the grammar, and the
-//! sections of `man/sections.roff` on the first one.
+//! The man pages: one for each command, made from the grammar. The first one also has the
+//! counters and the sections of `man/sections.roff`.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,6 +12,7 @@ use crate::cli::Cli;
 use crate::error::{Error, Result};
 use crate::output::{Answer, SCHEMA};
 use crate::system::files;
+use crate::uapi::counters::COUNTERS;
 
 const SECTIONS: &str = include_str!("../../../man/sections.roff");
 const ELSEWHERE: &str = ".SH \"SEE ALSO\"\n.BR socksplice (8),\n\
@@ -35,8 +36,17 @@ fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();
-    add(&command, SECTIONS, &mut pages)?;
+    add(&command, &(counters() + SECTIONS), &mut pages)?;
     Ok(pages)
+}
+
+/// A section with the help text of each counter.
+fn counters() -> String {
+    let mut text = String::from(".SH COUNTERS\nThe counters of \\fBstats show\\fR:\n");
+    for (name, help) in COUNTERS {
+        text += &format!(".TP\n{name}\n{help}\n");
+    }
+    text
 }
 
 fn add(command: &Command, sections: &str, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
@@ -97,6 +107,7 @@ mod tests {
         let pages = pages().unwrap();
         let text = String::from_utf8_lossy(&pages[0].1);
         for section in [
+            "COUNTERS",
             "EXIT STATUS",
             "OUTPUT",
             "EVENTS",

@@ -21,7 +21,7 @@ use crate::cli::{FeatureCommand, Object, PairCommand, PolicyCommand, SpliceComma
 use crate::error::Result;
 use crate::output::Answer;
 
-/// `json` is for those that print as they go.
+/// `json` is for commands that print while they run.
 pub fn run(object: Object, json: bool) -> Result<Answer> {
     match object {
         Object::Policy(PolicyCommand::Set(arguments)) => policy::set(arguments),

@@ -17,10 +17,10 @@ use crate::output::{Answer, SCHEMA, age, say, timestamp};
 use crate::system::netns::Names;
 use crate::uapi::{A_EVENT, A_EVENT_REASON, A_EVENT_SEQ, A_EVENT_TIME, EVENTS};
 
-/// How often to see whether the module is still there.
+/// How often to check that the module is still loaded.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A verdict. What it is about has one end or, where two are known, two.
+/// A verdict, about one end or, where both are known, about both ends of a connection.
 struct Event {
     seq: u64,
     time: Duration,
@@ -39,7 +39,7 @@ pub fn run(arguments: PairMonitor, json: bool) -> Result<Answer> {
     }
     let filter = Filter::of_ends(&arguments.filter)?;
     let listener = module.events(arguments.buffer as usize * 1024)?;
-    // For whoever wants to know from when on; if nobody does, no matter.
+    // Tells the user when listening begins. A closed stderr does not matter.
     let _ = writeln!(io::stderr(), "socksplice: listening");
 
     let unreadable = |e: io::Error| Error::new(format!("cannot read what the module sent: {e}"));
@@ -80,8 +80,8 @@ pub fn run(arguments: PairMonitor, json: bool) -> Result<Answer> {
     }
 }
 
-/// Says which sockmaps the sockets may be in, on standard error: standard output has the
-/// events alone.
+/// Names the sockmaps that the sockets may be in. It prints to standard error, because
+/// standard output has nothing but events.
 fn hint() {
     if let Some(text) = Sockmaps::read().ok().and_then(|found| found.text()) {
         let _ = writeln!(io::stderr(), "socksplice: psock: sockets in {text}");

@@ -24,7 +24,7 @@ pub fn show(arguments: PairShow) -> Result<Answer> {
     Ok(answer(&pairs, total))
 }
 
-/// What comes first has the least: the largest number, or the first of the pairs.
+/// Sort key: ids ascending, everything else descending.
 fn key_of(pair: &Pair, key: PairKey) -> (u64, u64) {
     let sum = |of: fn(&End) -> u64| pair.ends.iter().map(of).sum::<u64>();
     let size = match key {

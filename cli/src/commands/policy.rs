@@ -16,7 +16,7 @@ use crate::policy::{Paths, enact, live, paths, pin, require_btf};
 use crate::system::cgroup::Hierarchy;
 use crate::values::size;
 
-/// What `policy set` calls its only one.
+/// The name of the one policy that `policy set` makes.
 const DEFAULT: &str = "default";
 
 pub fn set(arguments: PolicySet) -> Result<Answer> {
@@ -85,7 +85,7 @@ pub fn show() -> Result<Answer> {
 
 pub fn clear(arguments: PolicyClear) -> Result<Answer> {
     module::require_root()?;
-    // Without the module there are no pairs, but what is pinned can go all the same.
+    // Without the module there are no pairs, but pinned policies can still be removed.
     let module = match arguments.unpair && module::is_loaded() {
         true => Some(Module::open_any()?),
         false => None,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `pair top`: what the pairs carry just now.
+//! `pair top`: what the pairs carry now.
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -16,9 +16,9 @@ use crate::kernel::pair::{self, Pair, Traffic};
 use crate::output::{Align, Answer, SCHEMA, Table, age, say, short, timestamp};
 use crate::system::process::Sockets;
 
-/// The cursor home, and what was there before away.
+/// Moves the cursor home and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
-/// Lines of a screen that are not pairs: the sum, the header, and the cursor's.
+/// Lines of the screen without a pair: the sum, the header and the line of the cursor.
 const OTHER_LINES: usize = 3;
 
 /// What one end sent, a second.
@@ -42,7 +42,7 @@ pub fn run(arguments: PairTop, json: bool) -> Result<Answer> {
     let mut pairs = pair::list(&module)?;
     let mut before = sent(&pairs);
     let mut at = Instant::now();
-    // Whoever is asked for must be there at the start.
+    // A process, cgroup or namespace that the filter names must exist at the start.
     Filter::new(&arguments.filter)?.keep(&mut pairs)?;
     let screen = !json && !arguments.batch && std::io::stdout().is_terminal();
     let interval = Duration::from_secs(arguments.interval.into());
@@ -53,7 +53,7 @@ pub fn run(arguments: PairTop, json: bool) -> Result<Answer> {
         let seconds = at.elapsed().as_secs_f64();
         at = Instant::now();
         let now = sent(&pairs);
-        // A process that is asked for may open more sockets, and may end.
+        // Filtered anew, because the process that the filter names may open sockets, or end.
         let filter = Filter::new(&arguments.filter);
         if filter.and_then(|f| f.keep(&mut pairs)).is_err() {
             pairs.clear();
@@ -91,7 +91,7 @@ fn sent(pairs: &[Pair]) -> Sent {
     pairs.iter().map(|pair| (pair.id, ends(pair))).collect()
 }
 
-/// A pair that was not there before has sent all that it has since.
+/// A pair that is missing in `before` is new, and has sent all its bytes since then.
 fn rows(pairs: Vec<Pair>, before: &Sent, seconds: f64) -> Vec<Row> {
     let per_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
     let rate = |pair: &Pair, i: usize| {
@@ -127,7 +127,7 @@ impl Rate {
         self.ring + self.tcp
     }
 
-    /// The part that goes by ring, where anything does.
+    /// The percentage that goes by ring; "-" if the pair carries nothing.
     fn share(&self) -> String {
         match self.bytes() {
             0.0 => "-".into(),

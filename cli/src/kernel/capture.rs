@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `/dev/socksplice-capture`; `module/uapi/capture.h` has what goes through it.
+//! `/dev/socksplice-capture`. `module/uapi/capture.h` describes its operations and records.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -112,7 +112,7 @@ impl Device {
         }
     }
 
-    /// Nothing more is captured; what was can be read up to its end.
+    /// Ends the capture. The records made so far can still be read.
     pub fn stop(&self) -> Result<()> {
         // SAFETY: the operation has no argument.
         unsafe { ioctl(&self.0, NoArg::<STOP>::new()) }.map_err(refused)
@@ -123,8 +123,8 @@ impl Device {
         unsafe { ioctl(&self.0, Getter::<STATS, Stats>::new()) }.map_err(refused)
     }
 
-    /// The records that there are, or none if none came in a while; after `stop` `None`
-    /// when all have been read.
+    /// The next records; none of them if none came in a while. After `stop`, `None` once all
+    /// have been read.
     pub fn read<'a>(&mut self, buffer: &'a mut [u8]) -> Result<Option<Records<'a>>> {
         match self.0.read(buffer) {
             Ok(0) => Ok(None),

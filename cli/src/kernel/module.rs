@@ -80,7 +80,7 @@ impl Status {
     }
 }
 
-/// What can be set of the module.
+/// The value of a switch or a limit of the module.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Setting {
     Switch(bool),
@@ -103,7 +103,7 @@ pub struct Module {
 }
 
 impl Module {
-    /// Does not look at the version: for those who want to report it.
+    /// Does not check the version: for callers that report it.
     pub fn connect() -> Result<Self> {
         match Family::open(FAMILY, FAMILY_VERSION) {
             Ok(family) => Ok(Module { family }),
@@ -119,14 +119,14 @@ impl Module {
         }
     }
 
-    /// For what takes connections back to TCP, which has to work with the module of
-    /// before an upgrade: uapi/socksplice.h renumbers nothing.
+    /// For commands that take connections back to TCP. They work with the module of another
+    /// version, too, because uapi/socksplice.h renumbers nothing.
     pub fn open_any() -> Result<Self> {
         require_root()?;
         Module::connect()
     }
 
-    /// For every other command: it relies on what the answers mean.
+    /// For every other command: a module of another version may mean something else.
     pub fn open() -> Result<(Self, Status)> {
         let module = Module::open_any()?;
         let status = module.status()?;
@@ -155,8 +155,8 @@ impl Module {
             .collect())
     }
 
-    /// Looks for the module again, by the same socket and so with the rights of whoever
-    /// opened that: it may have been unloaded and loaded.
+    /// Looks for the module again, because it may have been unloaded and loaded. The socket
+    /// is the same, and so are the rights of the process that opened it.
     pub fn reconnect(&mut self) -> io::Result<()> {
         self.family.resolve(FAMILY)
     }
@@ -166,8 +166,8 @@ impl Module {
         self.family.is_current(FAMILY)
     }
 
-    /// What becomes of connections from now on. `buffer`: bytes that the kernel keeps of
-    /// what was not received yet.
+    /// The events from now on. `buffer`: bytes of events that the kernel keeps until they
+    /// are received.
     pub fn events(&self, buffer: usize) -> Result<Listener> {
         self.family
             .listen(GROUP_EVENTS, buffer)
@@ -183,17 +183,17 @@ impl Module {
         }
     }
 
-    /// Begins to un-pair all pairs that there are.
+    /// Begins to un-pair all pairs.
     pub fn drop_all(&self) -> Result<()> {
         explain(self.family.request(CMD_PAIR_DROP, &[])).map(|_| ())
     }
 
-    /// Begins to end all splices that there are, and to forget those that were.
+    /// Begins to end all splices, and to forget those that have ended.
     pub fn end_splices(&self) -> Result<()> {
         explain(self.family.request(CMD_SPLICE_DROP, &[])).map(|_| ())
     }
 
-    /// All of these, by their attributes, or none.
+    /// Sets all of these, by their attributes, or none.
     pub fn set(&self, settings: &[(u16, Setting)]) -> Result<()> {
         let attributes: Vec<DefaultNla> = settings
             .iter()

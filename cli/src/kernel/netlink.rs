@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Requests to the module's generic-netlink family, and what it sends unasked.
+//! Requests to the module's generic-netlink family, and the messages of its multicast group.
 
 use std::cell::Cell;
 use std::io;
@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
-/// `GENL_ID_CTRL` and what is needed of its family to find another one.
+/// `GENL_ID_CTRL`, and the numbers of its family that look another family up.
 const CTRL_ID: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -26,7 +26,7 @@ const CTRL_ATTR_MCAST_GRP_ID: u16 = 2;
 
 const GENL_HEADER: usize = 4;
 
-/// How often a dump is asked for while things change under it.
+/// How often a dump is requested if something changes while it is sent.
 const DUMPS: usize = 8;
 
 /// A generic-netlink message of any family: its attributes stay bytes.
@@ -117,9 +117,9 @@ impl Attributes {
 
 pub struct Family {
     socket: Socket,
-    /// What the kernel knows the socket by: its answers say it.
+    /// The port that the kernel gave the socket: its answers name it.
     port: u32,
-    /// Of the last request: its answers say that, too.
+    /// The sequence number of the last request: its answers name it, too.
     seq: Cell<u32>,
     id: u16,
     version: u8,
@@ -268,8 +268,8 @@ fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// What comes in answer to one request. Others may still be on their way: those to an
-/// earlier request, which failed before the last of its answers was read.
+/// The answers to one request. Answers to an earlier request may arrive, too, if that one
+/// failed before its last answer was read.
 struct Answers {
     port: u32,
     seq: u32,
@@ -346,13 +346,13 @@ fn groups(family: &Attributes) -> io::Result<Vec<(String, u32)>> {
     Ok(groups)
 }
 
-/// Receives what is sent to a multicast group.
+/// Receives the messages of a multicast group.
 pub struct Listener {
     socket: Socket,
 }
 
 impl Listener {
-    /// What came next; nothing if that takes longer than `timeout`.
+    /// The next messages; none if that takes longer than `timeout`.
     pub fn receive(&self, timeout: Duration) -> io::Result<Vec<Attributes>> {
         let timeout = Timespec::try_from(timeout).expect("a time of seconds");
         let mut sockets = [PollFd::new(&self.socket, PollFlags::IN)];

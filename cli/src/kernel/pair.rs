@@ -29,13 +29,13 @@ pub struct End {
     pub netns: Netns,
     /// As SO_COOKIE; 0 if the socket has none yet or is gone.
     cookie: u64,
-    /// Of its socket; 0 if no process has it.
+    /// The inode number of its socket; 0 if no process has it open.
     pub inode: u64,
     /// Id of the socket's cgroup; 0 if it is gone.
     pub cgroup: u64,
-    /// Of the policy that enrolled it, as 'policy show' has it; 0 if there is none.
+    /// The number of the policy that enrolled it, as 'policy show' prints it; 0: no policy.
     pub group: u64,
-    /// Of that policy; 0 if it says nothing.
+    /// The busy_poll of that policy; 0 if it sets none.
     busy_poll_usec: u64,
     /// Its socket is gone, or back on TCP.
     pub closed: bool,
@@ -87,7 +87,7 @@ pub fn list(module: &Module) -> Result<Vec<Pair>> {
 }
 
 impl Pair {
-    /// Also of an event, which may have one end only.
+    /// Also parses an event, which may have one end only.
     pub fn from_attributes(a: &Attributes, names: &Names) -> io::Result<Self> {
         let ends: io::Result<Vec<End>> = a
             .all(A_PAIR_END)

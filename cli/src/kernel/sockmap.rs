@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Programs that keep sockets in sockmaps: such a socket is not paired (`declined_psock`).
-//! Those that observe connections do so, and proxies with their own sockets.
+//! Programs that keep sockets in sockmaps. The module does not pair such a socket
+//! (`declined_psock`). Observers of connections and some proxies use sockmaps.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,9 +25,9 @@ use crate::system::process::Process;
 /// The counter of sockets that were not paired because they are in a sockmap.
 pub const PSOCK: &str = "declined_psock";
 
-/// How many maps, and programs of each, are told in a text.
+/// How many maps, and programs of each map, a text names.
 const TOLD: usize = 3;
-/// How many programs one query asks for: more are not attached to one place in earnest.
+/// How many programs one query asks for. Nobody attaches more to one place.
 const QUERIED: usize = 64;
 
 const OF_MAPS: [bpf_attach_type; 4] = [
@@ -168,7 +168,7 @@ impl Sockmaps {
         }
     }
 
-    /// For what was attached without a link.
+    /// Asks each map for the programs that are attached to it without a link.
     fn ask_maps(&mut self) {
         let ids: Vec<u32> = self.maps.iter().map(|map| map.id).collect();
         for map in ids {
@@ -185,7 +185,7 @@ impl Sockmaps {
         }
     }
 
-    /// The same, if there is a sock_ops program of which nothing is known yet.
+    /// Asks the cgroups, if it is not known yet where some sock_ops program is attached.
     fn ask_cgroups(&mut self) {
         let known = |p: &Program| p.kind != "sock_ops" || !p.attached.is_empty();
         let Ok(hierarchy) = Hierarchy::find() else {
@@ -317,7 +317,7 @@ impl Holders {
             let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
                 continue;
             };
-            // This process looks only.
+            // This process only inspects them.
             if pid != std::process::id() {
                 holders.add(pid, &entry.path());
             }

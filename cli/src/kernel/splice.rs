@@ -34,7 +34,7 @@ pub struct End {
     pub netns: Netns,
     /// As SO_COOKIE; 0 if the socket has none yet.
     pub cookie: u64,
-    /// Of its socket; 0 if no process has it.
+    /// The inode number of its socket; 0 if no process has it open.
     pub inode: u64,
     pub processes: Vec<Process>,
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What was captured, as a pcapng file: a packet for each record, or several if it is
-//! longer than a packet can be.
+//! The captured records as a pcapng file: a packet for each record, or several if the record
+//! is longer than a packet can be.
 //!
-//! Both directions of a pair are written as its active opener sees them, so that they
-//! are one connection to who reads the file. There is an interface for each network
-//! namespace that an opener is in: equal addresses in two of them are two connections.
+//! Both directions of a pair are written as its active opener sees them. So a reader of the
+//! file sees one connection. The file has an interface for each network namespace with an
+//! active opener, because equal addresses in two namespaces are two connections.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -38,13 +38,14 @@ struct Interface {
 /// What the file says of a pair so far.
 struct Known {
     interface: usize,
-    /// The sequence number and the place in the ring that follow what was last sent, by
-    /// each end.
+    /// For each end, the sequence number and the place in the ring that follow its last
+    /// record.
     next: [Option<(u32, u32)>; 2],
 }
 
 impl Capture {
-    /// `netns` is that of this process: a file without an interface could not be read.
+    /// `netns` is the namespace of this process. Its interface is always in the file, because a
+    /// file without an interface could not be read.
     pub fn new(netns: u64) -> Self {
         let mut capture = Capture {
             blocks: Blocks::default(),
@@ -61,7 +62,7 @@ impl Capture {
         capture
     }
 
-    /// What is to be written next.
+    /// The bytes to write next.
     pub fn bytes(&self) -> &[u8] {
         self.blocks.bytes()
     }
@@ -128,7 +129,7 @@ impl Capture {
         }
     }
 
-    /// A packet without data, which is of the active opener.
+    /// Adds a packet without data, sent by the active opener.
     fn add_event(&mut self, record: &Record, event: &str, mut comments: Vec<String>) {
         let known = &self.pairs[&record.pair];
         let next = known
@@ -198,8 +199,8 @@ impl Capture {
         })
     }
 
-    /// The end of the file. What was dropped is not told by interface: the first one has
-    /// all of it.
+    /// Ends the file. The device does not count drops by interface, so the first interface
+    /// gets all of them.
     pub fn finish(&mut self, time: Duration, stats: Stats) {
         for (i, interface) in self.interfaces.iter().enumerate() {
             let drops = (i == 0).then_some(stats.dropped);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The headers that the bytes of a ring never had: link, IP and TCP.
+//! The made-up headers of captured bytes: link, IP and TCP.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,7 +19,7 @@ const HOP_LIMIT: u8 = 64;
 const DONT_FRAGMENT: u16 = 0x4000;
 const WINDOW: u16 = u16::MAX;
 
-/// What fits behind both headers of either version.
+/// The most payload that fits behind the IP and TCP headers of either IP version.
 pub const PAYLOAD_MAX: u32 = u16::MAX as u32 - 40;
 
 pub struct Segment<'a> {

@@ -46,8 +46,9 @@ impl Features {
         }
     }
 
-    /// What is done before the policies are exchanged, and what after, to pair again. The
-    /// first asks the module for all, so that it is who refuses.
+    /// The switches to set before the policies are exchanged, and those to set afterwards.
+    /// Pairing is switched on afterwards. The first set asks the module for everything else,
+    /// so a refusal comes before the exchange.
     fn split(self, before: &Status) -> (Self, Self) {
         let first = Features {
             pairing: self.pairing.map(|on| on && before.pairing),
@@ -60,7 +61,7 @@ impl Features {
         (first, last)
     }
 
-    /// Only those that the other one sets.
+    /// Only the switches that `other` sets.
     fn where_set(self, other: Features) -> Self {
         Features {
             pairing: other.pairing.and(self.pairing),
@@ -102,7 +103,7 @@ pub fn live() -> Result<Vec<Policy>> {
     }
 }
 
-/// By id; those that were removed have none.
+/// Paths of cgroups by id. A removed cgroup has none.
 pub type Paths = HashMap<u64, String>;
 
 pub fn paths(policies: &[Policy], hierarchy: &Hierarchy) -> Paths {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where the policies live while nobody runs: /sys/fs/bpf/socksplice/policy.
+//! Where the policies live while no command runs: /sys/fs/bpf/socksplice/policy.
 //!
-//! All of them are one BPF program, whose directory has its link, program and
-//! maps. A new one is made next to the old one, attached, and then the two
-//! directories are exchanged in one system call: whoever looks sees one whole
-//! set of policies, and there is no moment without one; who reads more than one file of
-//! it takes the lock, shared. A command that dies in
-//! between leaves the directory NEXT, perhaps with a program that is attached like
-//! the live one; whoever takes the lock removes it.
+//! All policies are one BPF program. Its directory has its link, program and maps. A new
+//! program is pinned beside the old one and attached. Then one system call exchanges the two
+//! directories. So a reader always finds one whole set of policies. A reader of several files
+//! of the set takes the lock, shared. A command that dies in between leaves the directory
+//! NEXT, perhaps with a program that is attached like the live one. The next command that
+//! takes the lock removes it.
 
 use std::fs::{self, File};
 use std::io;
@@ -36,8 +35,8 @@ fn failed(what: &str) -> impl Fn(io::Error) -> Error {
     move |e| Error::new(format!("cannot {what}: {e}"))
 }
 
-/// Whoever may write here could put his policy in our place, and who made it a link
-/// chooses what we remove.
+/// A user with write access could put another policy in place of ours. A user who made the
+/// directory a link would choose what we remove.
 fn is_ours(m: &fs::Metadata) -> bool {
     m.is_dir() && m.uid() == 0 && m.mode() & 0o022 == 0
 }
@@ -66,8 +65,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// For whoever reads: its files are those of one set of policies. None if there
-    /// never was one.
+    /// For readers: while it is held, all files belong to one set of policies. None if there
+    /// never was a set.
     pub fn share() -> Result<Option<Self>> {
         match Path::new(ROOT).exists() {
             true => lock(FlockOperation::LockShared).map(Some),
@@ -83,7 +82,7 @@ impl Lock {
                     .remedy(format!("run 'mount -t bpf bpf {BPFFS}'")),
             );
         }
-        // Who can open it can lock it, and keep everybody waiting.
+        // A process that can open it can lock it, and then every command waits.
         if let Err(e) = fs::DirBuilder::new().mode(0o700).create(ROOT) {
             if e.kind() != io::ErrorKind::AlreadyExists {
                 return Err(failed(&format!("make {ROOT}"))(e));

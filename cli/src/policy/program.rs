@@ -29,7 +29,7 @@ const CONFIG: &str = "config";
 const PROGRAM: &str = "program";
 const LINK: &str = "link";
 
-/// More than the worker needs; somebody who looks at programs may hold this one.
+/// More than the worker needs. A process that inspects programs may hold this one.
 const DETACHED: Duration = Duration::from_secs(5);
 
 /// What libbpf had to say; printed only if something failed.
@@ -39,9 +39,8 @@ fn log(_: PrintLevel, message: String) {
     LOG.lock().unwrap().push(message);
 }
 
-/// Load the program, attach it, and pin it and its maps in a directory. On an
-/// error it is not attached; what the directory holds then is the caller's to
-/// remove.
+/// Loads the program, attaches it, and pins it and its maps in a directory. On an error it
+/// is not attached, and the caller removes what the directory holds.
 pub fn install(policies: &[Policy], dir: &Path) -> Result<()> {
     let previous = set_print(Some((PrintLevel::Warn, log)));
     let result = load_and_pin(policies, dir);

@@ -87,7 +87,7 @@ impl Hierarchy {
         };
 
         let shown = path.display();
-        // Not by a link of another user, which could lead to another cgroup a moment later.
+        // A link of another user is refused: it could lead to another cgroup a moment later.
         let full = files::real_path(&full).map_err(|e| {
             if e.kind() == io::ErrorKind::PermissionDenied {
                 return Error::new(format!("cannot look at {shown}: {e}"))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Every file that a command opens by a name that its caller gave.
 //!
-//! The caller is root most of the time, and the folder may be one that other users write
-//! to. So no link of another user is followed, whatever fs.protected_symlinks says. What
-//! is looked at is what is used: each step begins at a descriptor. `/dev/stdin`,
-//! `/dev/stdout` and `/dev/fd/N` are the descriptors that the caller has handed over.
+//! The caller is root most of the time, and other users may write to the folder. So no link
+//! of another user is followed, whatever fs.protected_symlinks says. Each step begins at a
+//! descriptor, so the file that was checked is the file that is used. `/dev/stdin`,
+//! `/dev/stdout` and `/dev/fd/N` are descriptors that the caller has opened.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -27,10 +27,10 @@ use crate::error::{Error, Result};
 /// As many links as the kernel follows.
 const LINKS: usize = 40;
 
-/// The one device that is as good as a file.
+/// The one device that may stand in the place of a file.
 const NULL: &str = "/dev/null";
 
-/// Who else may write to a file.
+/// The permissions of users other than the owner to write.
 const OTHERS: u32 = 0o022;
 
 /// Creates a file that takes the place of one of the same name at once. A process that has
@@ -60,7 +60,7 @@ pub fn create(path: &Path, mode: u32) -> Result<File> {
     Ok(file.into())
 }
 
-/// A file that says what a command does. Nobody but root and the caller may have
+/// Opens a file that says what a command does. Only root and the caller may have
 /// written it.
 pub fn open_trusted(path: &Path) -> Result<File> {
     let failed = |why: Refusal| why.explain("read", path);
@@ -73,7 +73,7 @@ pub fn open_trusted(path: &Path) -> Result<File> {
     let found = resolve(path).map_err(failed)?;
     let stat = fstat(&found).map_err(|e| failed(e.into()))?;
     may_trust(&stat).map_err(failed)?;
-    // Opened only now: to open a device may already do something.
+    // Opened only now, because opening a device can already have an effect.
     let again = format!("/proc/self/fd/{}", found.as_raw_fd());
     open_there(&again, OFlags::RDONLY).map_err(failed)
 }
@@ -99,7 +99,7 @@ enum Refusal {
     ForeignLink(OsString),
     /// A link of /proc, which leads elsewhere than its text says.
     ProcLink(OsString),
-    /// The name itself is none of a regular file.
+    /// The name is not that of a regular file.
     Kind(&'static str),
     /// The name is a link, where a file is to be made.
     Link,
@@ -214,14 +214,14 @@ fn descriptor(path: &Path) -> Option<i32> {
     number.parse().ok().filter(|_| digits)
 }
 
-/// What the caller has opened is used as it is.
+/// A copy of a descriptor that the caller has opened. It is used as it is.
 fn inherit(number: i32) -> std::result::Result<File, Refusal> {
     // SAFETY: the descriptor is only duplicated; if none is open, that fails.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     Ok(fcntl_dupfd_cloexec(borrowed, 3)?.into())
 }
 
-/// A name that nobody can have guessed.
+/// A name that no other process can guess.
 fn beside(name: &OsStr) -> std::result::Result<OsString, Errno> {
     let mut random = [0; 8];
     getrandom(&mut random, GetRandomFlags::empty())?;

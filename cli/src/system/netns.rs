@@ -23,8 +23,8 @@ impl Names {
         self.0.get(&inode).map(String::as_str)
     }
 
-    /// The inode number of a namespace, given as that or by its name. None has 0, which
-    /// the module takes for all of them.
+    /// The inode number of a namespace, given as a number or by its name. No namespace has the
+    /// number 0, which means all of them to the module.
     pub fn inode(&self, text: &str) -> Option<u64> {
         let named = self.0.iter().find(|(_, name)| *name == text);
         let inode = named.map(|n| *n.0).or_else(|| text.parse().ok());

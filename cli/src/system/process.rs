@@ -22,7 +22,7 @@ impl fmt::Display for Process {
     }
 }
 
-/// All that there are, each with its folder in /proc.
+/// All processes, each with its folder in /proc.
 fn all() -> impl Iterator<Item = (Process, PathBuf)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| {
@@ -33,11 +33,11 @@ fn all() -> impl Iterator<Item = (Process, PathBuf)> {
     })
 }
 
-/// Those with a thread that sleeps in a function of the module. None where the kernel does not
-/// tell the caller what its tasks wait in.
+/// Processes with a thread that sleeps in a function of the module. The list is empty if the
+/// kernel does not show the caller the stacks of tasks.
 pub fn inside_module() -> Vec<Process> {
     let sleeps = |folder: &Path| {
-        // A thread of the kernel's own has no program.
+        // A kernel thread has no program.
         let tasks =
             fs::read_link(folder.join("exe")).and_then(|_| fs::read_dir(folder.join("task")));
         tasks.into_iter().flatten().flatten().any(|task| {
@@ -55,12 +55,12 @@ pub fn inside_module() -> Vec<Process> {
 pub struct Sockets(HashMap<u64, Vec<Process>>);
 
 impl Sockets {
-    /// What cannot be looked at, because it ends meanwhile, is left out.
+    /// Leaves out processes that end meanwhile.
     pub fn read() -> Self {
         Sockets::of(|_| true)
     }
 
-    /// Those of the processes that `wanted` wants.
+    /// The sockets of the processes that `wanted` selects.
     pub fn of(wanted: impl Fn(&Process) -> bool) -> Self {
         let mut sockets: HashMap<u64, Vec<Process>> = HashMap::new();
         for (process, folder) in all().filter(|(process, _)| wanted(process)) {

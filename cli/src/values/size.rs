@@ -6,27 +6,27 @@ use crate::uapi::{RING_SIZE_MAX, RING_SIZE_MIN};
 
 const MEMORY_MAX: u64 = 1 << 40;
 
-/// Of a ring.
+/// Parses the size of a ring.
 pub fn parse(text: &str) -> Result<u32, String> {
     power_of_two(text, RING_SIZE_MIN, RING_SIZE_MAX)
         .ok_or_else(|| "a ring is a power of two from 4K to 1M, as bytes or with K or M".into())
 }
 
-/// Of the buffer of a capture.
+/// Parses the size of the buffer of a capture.
 pub fn parse_buffer(text: &str) -> Result<u32, String> {
     power_of_two(text, BUFFER_MIN, BUFFER_MAX).ok_or_else(|| {
         "a buffer is a power of two from 512K to 1G, as bytes or with K, M or G".into()
     })
 }
 
-/// What all rings of a policy may hold: a ring for each direction at least.
+/// Parses the most bytes that all rings of a policy may hold: at least one ring a direction.
 pub fn parse_memory(text: &str) -> Result<u64, String> {
     bytes(text)
         .filter(|size| (u64::from(2 * RING_SIZE_MIN)..=MEMORY_MAX).contains(size))
         .ok_or_else(|| "a memory cap is 8K to 1024G, as bytes or with K, M or G".into())
 }
 
-/// The same of all rings, where there may be no limit: 0.
+/// Parses the most bytes that all rings may hold; "off" is no limit, 0.
 pub fn parse_memory_or_off(text: &str) -> Result<u64, String> {
     match text {
         "off" => Ok(0),

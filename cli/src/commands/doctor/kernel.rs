@@ -23,7 +23,7 @@ const OLDEST: (u32, u32) = (6, 12);
 /// The versions that the tests run on.
 const TESTED: [(u32, u32); 2] = [(6, 12), (7, 3)];
 
-/// Without these there is no acceleration.
+/// Without these options nothing is accelerated.
 const NEEDED: [&str; 10] = [
     "INET",
     "MODULES",
@@ -37,7 +37,7 @@ const NEEDED: [&str; 10] = [
     "HAVE_DYNAMIC_FTRACE_WITH_ARGS",
 ];
 
-/// Without these a part of it is missing.
+/// Without these options a part is missing.
 const WANTED: [(&str, &str); 3] = [
     ("IPV6", "only IPv4 connections are accelerated"),
     ("MEMCG", "ring memory is charged to no cgroup"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `doctor`: what on this machine would keep the rest from working.
+//! `doctor`: checks whether this machine has what the module and the policies need.
 
 mod kernel;
 mod runtime;

@@ -29,7 +29,7 @@ pub fn checks() -> Vec<Check> {
     checks
 }
 
-/// An error's remedy is the check's, too.
+/// A failed check with the message and the remedy of an error.
 fn failed(name: &'static str, error: &Error) -> Check {
     let remedy = error.remedy.clone();
     Check::fail(name, &error.message).remedy(remedy.unwrap_or_else(|| "see 'dmesg'".into()))
@@ -66,8 +66,8 @@ fn ftrace_is_on() -> bool {
     fs::read_to_string(FTRACE_ENABLED).map_or(true, |text| text.trim() != "0")
 }
 
-/// What the kernel keeps from others because of the hooks: each of them is permanent, and
-/// changes where a call goes.
+/// What the kernel refuses to others because of the hooks. Each hook is permanent and redirects
+/// a function.
 fn refused_to_others(status: &Status) -> String {
     let mut functions = vec!["tcp_splice_read", "tcp_set_rcvlowat"];
     // The BSDs' level and number for SO_SPLICE.

@@ -8,7 +8,7 @@ pub enum Format {
     Text,
 }
 
-/// In the order of preference, among those that a client likes equally.
+/// In the order of preference among formats of equal quality.
 const FORMATS: [Format; 2] = [Format::Text, Format::OpenMetrics];
 
 impl Format {
@@ -45,7 +45,7 @@ impl Format {
         }
     }
 
-    /// That of the most specific range which it is in, in thousandths.
+    /// The quality of the most specific range that matches, in thousandths.
     fn quality(self, ranges: &[Range]) -> u16 {
         let fitting = ranges
             .iter()

@@ -24,14 +24,14 @@ use tokio::time::{sleep, timeout};
 
 use super::exposition::Format;
 
-/// Connections that are open at the same time. One more ends the oldest of those that
-/// wait for a request: a client that asks at once is answered, however many are idle.
+/// Connections that are open at the same time. One more ends the oldest connection that waits
+/// for a request. So idle clients cannot keep an active one from being answered.
 const CLIENTS: usize = 256;
 /// How long a client may take for the head of a request, and between two requests.
 const IDLE: Duration = Duration::from_secs(5);
 /// How long a connection may last, whatever it does.
 const LIFETIME: Duration = Duration::from_secs(600);
-/// How long those that are being answered may take when the server ends.
+/// How long requests in progress may take when the server ends.
 const GRACE: Duration = Duration::from_secs(2);
 /// The longest head of a request, in bytes.
 const HEAD: usize = 16 << 10;
@@ -184,7 +184,7 @@ impl Server {
         response
     }
 
-    /// Made beside the connections, which go on meanwhile.
+    /// Makes the page in another thread, while the connections go on.
     async fn page(&self, path: String, format: Format) -> Page {
         let turn = self.turn.clone().lock_owned().await;
         let pages = self.pages.clone();

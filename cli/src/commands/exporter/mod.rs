@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `exporter`: the module's counters for Prometheus.
 //!
-//! The labels come from the module's own counters, so that there are as many series
-//! as those have names, whatever connections there are.
+//! The labels come from the names of the module's counters. So the number of series does not
+//! depend on the connections.
 
 mod exposition;
 mod http;
@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::kernel::module::{Module, VERSION};
 use crate::output::{Answer, SCHEMA, say};
 use crate::system::privilege::User;
+use crate::uapi::counters::help;
 
 use exposition::Format;
 use http::Page;
@@ -34,138 +35,38 @@ const PATH: &str = "/metrics";
 
 type Labels = Vec<(&'static str, String)>;
 
-/// What is told as it is: the name here, the module's, what it counts.
-const PLAIN: [(&str, &str, &str); 27] = [
-    (
-        "enrolled",
-        "enrolled",
-        "Ends of connections that a policy chose",
-    ),
-    (
-        "hash_doubts",
-        "doubt_hash",
-        "Ends whose numbers fit each other and whose flow hashes do not: not paired",
-    ),
-    ("pairs_ended", "pairs_ended", "Pairs that are no more"),
-    (
-        "pairs_dropped",
-        "pairs_dropped",
-        "Pairs taken back to TCP while they lived",
-    ),
-    (
-        "paths_lost",
-        "probes_lost",
-        "Pairs that went back to TCP because their packets got no answer",
-    ),
-    (
-        "probes_sent",
-        "probes_sent",
-        "Packets of pairs that ask whether the path works",
-    ),
-    ("ring_messages", "ring_messages", "Messages sent by ring"),
-    (
-        "spills",
-        "spills",
-        "Times that a writer went on by TCP because the ring was full",
-    ),
-    (
-        "writer_waits",
-        "writer_waits",
-        "Blocking writers that waited for the reader",
-    ),
-    (
-        "busy_poll_hits",
-        "busy_poll_hits",
-        "Reads that found bytes while they spun",
-    ),
-    (
-        "ends_limited",
-        "ends_limited",
-        "Ends that had no ring to send into when they wanted one",
-    ),
-    (
-        "rings_grown",
-        "rings_grown",
-        "Rings made twice as large because they were full again and again",
-    ),
-    (
-        "rings_given_back",
-        "rings_given_back",
-        "Rings whose memory was freed because they were idle",
-    ),
-    (
-        "pages_reclaimed",
-        "pages_reclaimed",
-        "Pages of rings that memory pressure took back",
-    ),
-    (
-        "rings_capped",
-        "rings_capped",
-        "Times that a ring had no further page because a cap on memory was reached",
-    ),
-    (
-        "events_lost",
-        "events_lost",
-        "Events that there was no memory or no room to tell of",
-    ),
-    (
-        "capture_records",
-        "capture_records",
-        "Records that captures had room for",
-    ),
-    (
-        "capture_dropped",
-        "capture_dropped",
-        "Records that captures had no room for",
-    ),
-    (
-        "psock_splice_calls",
-        "psock_splice_calls",
-        "Calls of splice(2) on sockmap sockets that the module served",
-    ),
-    (
-        "so_splices_made",
-        "so_splices_made",
-        "Splices (SO_SPLICE) that were set up",
-    ),
-    (
-        "so_splices_ended",
-        "so_splices_ended",
-        "Splices (SO_SPLICE) that are no more",
-    ),
-    (
-        "so_splice_bytes",
-        "so_splice_bytes",
-        "Bytes that SO_SPLICE moved",
-    ),
-    (
-        "so_splice_copied_bytes",
-        "so_splice_copied_bytes",
-        "Of these, from TCP, what was copied instead of given on by reference",
-    ),
-    (
-        "so_splice_from_ring_bytes",
-        "so_splice_from_ring_bytes",
-        "Of these, from the ring of a paired source",
-    ),
-    (
-        "so_splice_to_ring_bytes",
-        "so_splice_to_ring_bytes",
-        "Of these, into the ring of a paired sink",
-    ),
-    (
-        "so_splice_loops",
-        "so_splice_loops",
-        "Splices that ended because their bytes went in a circle",
-    ),
-    (
-        "so_splice_throttled",
-        "so_splice_throttled",
-        "Times that a user's splices had to wait for their share of the CPU",
-    ),
+/// Counters that have a metric of their own: the name of the metric, and the counter.
+const PLAIN: [(&str, &str); 27] = [
+    ("enrolled", "enrolled"),
+    ("hash_doubts", "doubt_hash"),
+    ("pairs_ended", "pairs_ended"),
+    ("pairs_dropped", "pairs_dropped"),
+    ("paths_lost", "probes_lost"),
+    ("probes_sent", "probes_sent"),
+    ("ring_messages", "ring_messages"),
+    ("spills", "spills"),
+    ("writer_waits", "writer_waits"),
+    ("busy_poll_hits", "busy_poll_hits"),
+    ("ends_limited", "ends_limited"),
+    ("rings_grown", "rings_grown"),
+    ("rings_given_back", "rings_given_back"),
+    ("pages_reclaimed", "pages_reclaimed"),
+    ("rings_capped", "rings_capped"),
+    ("events_lost", "events_lost"),
+    ("capture_records", "capture_records"),
+    ("capture_dropped", "capture_dropped"),
+    ("psock_splice_calls", "psock_splice_calls"),
+    ("so_splices_made", "so_splices_made"),
+    ("so_splices_ended", "so_splices_ended"),
+    ("so_splice_bytes", "so_splice_bytes"),
+    ("so_splice_copied_bytes", "so_splice_copied_bytes"),
+    ("so_splice_from_ring_bytes", "so_splice_from_ring_bytes"),
+    ("so_splice_to_ring_bytes", "so_splice_to_ring_bytes"),
+    ("so_splice_loops", "so_splice_loops"),
+    ("so_splice_throttled", "so_splice_throttled"),
 ];
 
-/// What one scrape shows; nothing of the module if that is not loaded.
+/// The values of one scrape.
 struct Scrape {
     version: String,
     counters: Vec<(String, u64)>,
@@ -204,7 +105,8 @@ pub fn run(arguments: Exporter, json: bool) -> Result<Answer> {
     Ok(Answer::said())
 }
 
-/// By the socket that root opened: the module asks for no more.
+/// Reads over the socket that root opened. The module checks nothing else. None if it is not
+/// loaded.
 fn scrape(module: &mut Module) -> Option<Scrape> {
     let read = |module: &Module| -> Result<Scrape> {
         Ok(Scrape {
@@ -315,10 +217,10 @@ impl Scrape {
             psock.get_or_create(&labels).inc_by(self.value(source));
         }
 
-        for (name, source, help) in PLAIN {
+        for (name, source) in PLAIN {
             let counter = Counter::<u64>::default();
             counter.inc_by(self.value(source));
-            registry.register(name, help, counter);
+            registry.register(name, help(source), counter);
         }
 
         let busy = Counter::<f64, AtomicU64>::default();
@@ -358,6 +260,7 @@ impl Scrape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::uapi::counters::COUNTERS;
 
     #[test]
     fn names_as_documented() {
@@ -402,22 +305,26 @@ mod tests {
             }))
             .unwrap()
         };
-        let list =
-            include_str!("../../../../module/core/stats.h").split("define SOCKSPLICE_STATS(X)");
-        let list = list.last().unwrap().split("enum socksplice_stat").next();
-        let mut n = 0;
-        for name in list.unwrap().split("X(").skip(1) {
-            let name = name.split(')').next().unwrap();
+        for (name, _) in COUNTERS {
             let shown = with(name, 7_654_321);
-            let value = if name == "busy_poll_nsec" {
+            let value = if *name == "busy_poll_nsec" {
                 " 0.007654321\n"
             } else {
                 " 7654321\n"
             };
             assert!(shown.contains(value), "no {name}");
-            n += 1;
         }
-        assert!(n > 40, "{n} counters in the list");
+        assert!(COUNTERS.len() > 40);
+    }
+
+    #[test]
+    fn help_texts_are_those_of_the_module() {
+        let text = render(Some(&Scrape {
+            version: "1.2".into(),
+            counters: Vec::new(),
+        }));
+        let line = format!("# HELP socksplice_paths_lost {}.", help("probes_lost"));
+        assert!(text.unwrap().lines().any(|l| l == line));
     }
 
     #[test]
