@@ -8,14 +8,14 @@ struct pipe_inode_info;
 struct sock;
 struct socket;
 
-/* True if splice(2) from @sk is ours to serve, because its peer may put bytes
- * into a ring. No lock needed: once paired a socket stays so until nobody puts
+/* True if this module serves splice(2) from @sk, because its peer may put bytes
+ * into a ring. Needs no lock: a socket that is paired stays so until nobody puts
  * bytes into its ring any more.
  */
 bool sks_pair_owns(struct sock *sk);
 
-/* The same for a call that enters TCP's own tcp_splice_read() if the answer is no: that is
- * noted in the end of a socket whose peer is yet to come (END_RX_EARLY).
+/* The same for a call that enters TCP's own tcp_splice_read() if the answer is no. If the socket
+ * is enrolled and has no peer yet, its end notes that (END_RX_EARLY).
  */
 bool sks_pair_splices(struct sock *sk);
 
@@ -23,7 +23,7 @@ bool sks_pair_splices(struct sock *sk);
  * sks_pair_splice_read - splice(2) from a paired socket into a pipe
  *
  * Similar to tcp_splice_read(). Bytes of the ring are copied to fresh pages,
- * because the ring's own are written again; TCP's go the kernel's own way.
+ * because the ring's own pages are written again. TCP's bytes go by the kernel's own way.
  *
  * Context: the pipe is locked, the socket is not; sleeps.
  * Return: bytes moved, 0 at the end of file, or what tcp_splice_read() would.
