@@ -7,9 +7,9 @@
 /* The work of a splice. */
 void sks_mover_work(struct work_struct *work);
 
-/* The first rounds, run by the caller of setsockopt(), which holds @s: until what was queued has
- * moved or the sink takes no more. Where another task is in the way, the mover goes on, and
- * says so by SPLICE_SETTLED.
+/* The first rounds, run by the caller of setsockopt(), which holds @s. They end when the bytes that
+ * were queued have moved or the sink takes no more. If another task owns one of the sockets, the
+ * mover goes on, and sets SPLICE_SETTLED when the bytes have moved.
  */
 void sks_mover_begin(struct splice *s);
 
