@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Who may be paired. In any doubt the answer is no, and the connection is TCP.
+ * Which sockets may be paired. If there is any doubt, the connection stays on TCP.
  */
 #include <linux/net.h>
 #include <net/net_namespace.h>
@@ -25,8 +25,8 @@
 #include "upkeep/reclaim.h"
 #include "upkeep/yield.h"
 
-/* sock_def_readable(), which is not exported: what an ordinary TCP socket has.
- * A socket with another one belongs to a consumer in the kernel.
+/* sock_def_readable(), which is not exported. Every ordinary TCP socket has it.
+ * A socket with another sk_data_ready belongs to a consumer in the kernel.
  */
 static void (*plain_data_ready)(struct sock *sk);
 
@@ -50,11 +50,11 @@ static bool wants_timestamps(const struct sock *sk)
 	return READ_ONCE(sk->sk_tsflags) || sock_flag(sk, SOCK_RCVTSTAMP);
 }
 
-/* An MPTCP listener (each of Go's is one) has a socket of the kernel under it, and so
- * has a connection from a client that speaks plain TCP, until accept() hands it to
- * the application as its own. Till then it stays on TCP: see
- * sks_rx_mark_ready(). Of the kernel's own sockets, few hold their namespace
- * as these do.
+/* Sockets that the kernel itself uses are not paired, but for those that MPTCP hands to an
+ * application. Under an MPTCP listener (each listener of Go is one) is a socket of the kernel. A
+ * connection from a client that speaks plain TCP is one, too, until accept() gives it to
+ * the application. Until then it stays on TCP: see sks_rx_mark_ready(). Few other sockets
+ * of the kernel hold their namespace as these do.
  */
 static bool is_kernels_own(const struct sock *sk, bool active)
 {
@@ -62,7 +62,7 @@ static bool is_kernels_own(const struct sock *sk, bool active)
 	       (active || !sk->sk_net_refcnt || !COMPAT_MPTCP_KNOWS_FALLBACK);
 }
 
-/* SOCKSPLICE_STAT_MAX, or why @sk may not be paired. */
+/* Returns SOCKSPLICE_STAT_MAX, or why the state of @sk does not allow a pair. */
 static enum sks_stat why_not(const struct sock *sk, bool active)
 {
 	if (!READ_ONCE(sks_pairing) || !READ_ONCE(sks_loaded))
@@ -91,8 +91,8 @@ static enum sks_stat why_not(const struct sock *sk, bool active)
 	return SOCKSPLICE_STAT_MAX;
 }
 
-/* SOCKSPLICE_STAT_MAX, or why not: something in the kernel reads the packets of this end's
- * connection, and would not see the bytes of a ring.
+/* Something in the kernel may read the packets of this connection, and would not see the bytes of
+ * a ring. Returns SOCKSPLICE_STAT_MAX if nothing does, or the counter for what does.
  */
 static enum sks_stat kernel_reads(const struct sock *sk, const struct ident *id, bool yields)
 {
@@ -101,6 +101,19 @@ static enum sks_stat kernel_reads(const struct sock *sk, const struct ident *id,
 	if (yields && sks_yield_sees(sock_net(sk), id))
 		return SOCKSPLICE_STAT_declined_captured;
 	return SOCKSPLICE_STAT_MAX;
+}
+
+/* Returns SOCKSPLICE_STAT_MAX, and @id, or why @sk may not be paired. */
+static enum sks_stat why_declined(const struct sock *sk, bool active, bool yields,
+				  struct ident *id)
+{
+	enum sks_stat why = why_not(sk, active);
+
+	if (why != SOCKSPLICE_STAT_MAX)
+		return why;
+	if (!sks_ident_read(sk, active, id))
+		return SOCKSPLICE_STAT_declined_sequence;
+	return kernel_reads(sk, id, yields);
 }
 
 static bool opts_valid(const struct socksplice_pair_opts *o)
@@ -112,7 +125,57 @@ static bool opts_valid(const struct socksplice_pair_opts *o)
 	       (!o->ring_max || sks_ring_size_valid(o->ring_max));
 }
 
-/* The works that look after live pairs. Each stops by itself when it finds no pair, so
+/* What the ring of an end may take, by @o and the module's parameters. False if there is no
+ * memory for a group that is new. The caller puts memory->group.
+ */
+static bool set_memory(struct end_memory *memory, const struct socksplice_pair_opts *o)
+{
+	memory->ring_size = o->ring_size ?: READ_ONCE(sks_ring_size);
+	/* A policy that sets the size of a ring also sets how large the ring may become. */
+	if (o->ring_size || o->ring_max)
+		memory->ring_max = o->ring_max;
+	else
+		memory->ring_max = READ_ONCE(sks_ring_max);
+	memory->group_id = o->group;
+	if (!o->memory_cap)
+		return true;
+	memory->cap = o->memory_cap;
+	memory->group = sks_memory_group_get(o->group);
+	return memory->group;
+}
+
+/* Attaches an end to @sk. Returns NULL if there is no memory. */
+static struct pair_end *attach(struct sock *sk, const struct ident *id, bool active,
+			       const struct socksplice_pair_opts *o)
+{
+	struct end_memory memory = {};
+	unsigned long flags = 0;
+	struct pair_end *end;
+
+	if (!set_memory(&memory, o))
+		return NULL;
+	if (o->flags & SOCKSPLICE_PAIR_YIELDS)
+		__set_bit(END_YIELDS, &flags);
+	if (active)
+		__set_bit(END_ACTIVE, &flags);
+	if (READ_ONCE(sks_shadow))
+		__set_bit(END_SHADOW, &flags);
+
+	end = sks_end_attach(sk, id, &memory, flags);
+	if (IS_ERR(end)) {
+		if (memory.group)
+			sks_memory_group_put(memory.group);
+		return NULL;
+	}
+	WRITE_ONCE(end->busy_poll_usec, o->busy_poll_usec);
+	/* A socket that was not accepted yet has no struct socket, and no caller. */
+	if (!sk->sk_socket || sks_caller_connects_alone(sk))
+		set_bit(END_RX_KNOWN, &end->flags);
+	sks_stat_inc(SOCKSPLICE_STAT_enrolled);
+	return end;
+}
+
+/* Starts the works that look after live pairs. Each stops by itself when it finds no pair, so
  * every new pair starts them. That costs nothing where they run already.
  */
 static void start_upkeep(const struct pair_end *end)
@@ -128,15 +191,12 @@ static void start_upkeep(const struct pair_end *end)
 int sks_enroll(struct sock *sk, bool active,
 	       const struct socksplice_pair_opts *opts)
 {
+	struct socksplice_pair_opts o = {};
+	struct ident id = {};
 	struct pair_end *end;
 	enum sks_stat why;
-	unsigned long flags = 0;
-	struct socksplice_pair_opts o = {};
-	struct end_memory memory = {};
-	struct ident id = {};
-	bool yields;
 
-	/* A map's value may change at any time: what was checked is what is used. */
+	/* A map's value may change at any time. The copy is checked and used. */
 	if (opts) {
 		memcpy(&o, opts, sizeof(o));
 		barrier();
@@ -148,68 +208,27 @@ int sks_enroll(struct sock *sk, bool active,
 	if (sks_end_get(sk))
 		return -EEXIST;
 
-	why = why_not(sk, active);
+	why = why_declined(sk, active, o.flags & SOCKSPLICE_PAIR_YIELDS, &id);
 	if (why != SOCKSPLICE_STAT_MAX) {
 		sks_verdict_declined(why, sk);
 		return -EOPNOTSUPP;
 	}
-	if (!sks_ident_read(sk, active, &id)) {
-		sks_verdict_declined(SOCKSPLICE_STAT_declined_sequence, sk);
-		return -EOPNOTSUPP;
+	end = attach(sk, &id, active, &o);
+	if (!end) {
+		sks_verdict_declined(SOCKSPLICE_STAT_declined_memory, sk);
+		return -ENOMEM;
 	}
-
-	yields = o.flags & SOCKSPLICE_PAIR_YIELDS;
-	why = kernel_reads(sk, &id, yields);
-	if (why != SOCKSPLICE_STAT_MAX) {
-		sks_verdict_declined(why, sk);
-		return -EOPNOTSUPP;
-	}
-	if (yields)
-		__set_bit(END_YIELDS, &flags);
-
-	memory.ring_size = o.ring_size ?: READ_ONCE(sks_ring_size);
-	/* Who says how large a ring is has said how large it may be. */
-	if (o.ring_size || o.ring_max)
-		memory.ring_max = o.ring_max;
-	else
-		memory.ring_max = READ_ONCE(sks_ring_max);
-	memory.group_id = o.group;
-	if (o.memory_cap) {
-		memory.cap = o.memory_cap;
-		memory.group = sks_memory_group_get(o.group);
-		if (!memory.group)
-			goto no_memory;
-	}
-	if (active)
-		__set_bit(END_ACTIVE, &flags);
-	if (READ_ONCE(sks_shadow))
-		__set_bit(END_SHADOW, &flags);
-
-	end = sks_end_attach(sk, &id, &memory, flags);
-	if (IS_ERR(end)) {
-		if (memory.group)
-			sks_memory_group_put(memory.group);
-		goto no_memory;
-	}
-	WRITE_ONCE(end->busy_poll_usec, o.busy_poll_usec);
-	/* A socket that was not accepted yet has no struct socket, and no caller. */
-	if (!sk->sk_socket || sks_caller_connects_alone(sk))
-		set_bit(END_RX_KNOWN, &end->flags);
-	sks_stat_inc(SOCKSPLICE_STAT_enrolled);
 	if (!sks_match(end)) {
-		sks_end_detach_if_unmatched(sk);	/* one that is not parked either */
+		/* The table may have had no room to park the end. */
+		sks_end_detach_if_unmatched(sk);
 		return 0;
 	}
 	start_upkeep(end);
-	if (flags & BIT(END_SHADOW))
+	if (test_bit(END_SHADOW, &end->flags))
 		sks_verdict_end(SOCKSPLICE_STAT_shadow_matches, "shadow", end);
 	else
 		sks_verdict_end(SOCKSPLICE_STAT_pairs_made, NULL, end);
 	return 1;
-
-no_memory:
-	sks_verdict_declined(SOCKSPLICE_STAT_declined_memory, sk);
-	return -ENOMEM;
 }
 
 int sks_enroll_init(void)

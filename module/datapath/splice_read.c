@@ -55,8 +55,9 @@ static ssize_t ring_to_pipe(struct sock *sk, struct pair_end *end,
 	ssize_t ret;
 
 	n = min(want, ring_used(r, want));
-	/* TCP's pages are there already: a cgroup that is full loses no process to this,
-	 * and who may hold a pipe may hold what fits into one.
+	/* TCP would need no page here: its data have pages already. So the first try does not
+	 * invoke the OOM killer of a cgroup that is full. The second is not charged: a process that
+	 * may hold a pipe may hold what fits into one.
 	 */
 	buf.page = alloc_page(GFP_USER | __GFP_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
 	if (!buf.page)
@@ -95,9 +96,9 @@ static int tcp_actor(read_descriptor_t *desc, struct sk_buff *skb, unsigned int 
 	return n;
 }
 
-/* What tcp_splice_read() does between two looks, but no more than @len, and with the lock
- * held: it would sleep if another thread, in TCP's own functions, came first. Unlike
- * recv(2) it never goes past the urgent mark: 0.
+/* What tcp_splice_read() does between two looks, but for at most @len bytes and with the lock
+ * held. TCP's function itself would sleep if another thread, in TCP's own functions, came
+ * first. Unlike recv(2), splice(2) never goes past the urgent mark: returns 0 there.
  */
 static ssize_t tcp_to_pipe(struct sock *sk, struct pair_end *end,
 			   struct pipe_inode_info *pipe, size_t len, unsigned int flags)
@@ -112,6 +113,27 @@ static ssize_t tcp_to_pipe(struct sock *sk, struct pair_end *end,
 	return n;
 }
 
+/* Waits for bytes. Returns 1 when there may be some, or else what a call returns that has spliced
+ * nothing. Drops the lock: *@end is the socket's live end afterwards, or NULL.
+ */
+static ssize_t wait_for_bytes(struct sock *sk, struct pair_end **end, long *timeo, int disconnects)
+{
+	int ret = sks_rx_nothing_left(sk, *timeo);
+
+	if (ret <= 0)
+		return ret;
+	ret = sks_rx_wait(sk, *end, timeo, SOCKSPLICE_RX_MARK);
+	if (ret < 0)
+		return ret;
+	*end = sks_rx_turn_wait(sk);
+	if (sk->sk_disconnects != disconnects)
+		return -EPIPE;
+	/* Before a look at what is there, as in tcp_splice_read(). */
+	if (signal_pending(current))
+		return sock_intr_errno(*timeo);
+	return 1;
+}
+
 ssize_t sks_pair_splice_read(struct socket *sock, loff_t *ppos,
 			     struct pipe_inode_info *pipe, size_t len,
 			     unsigned int flags)
@@ -122,6 +144,7 @@ ssize_t sks_pair_splice_read(struct socket *sock, loff_t *ppos,
 	struct rx_readable l;
 	bool asleep = false;
 	int disconnects;
+	bool not_ours;
 	long timeo;
 
 	if (unlikely(*ppos))
@@ -137,7 +160,7 @@ ssize_t sks_pair_splice_read(struct socket *sock, loff_t *ppos,
 	}
 	while (len && end) {
 		rx_readable(sk, end, &l);
-		/* Any byte is enough, but TCP does not wake who sleeps for less than the
+		/* Any byte is enough, but TCP does not wake a sleeping reader for less than the
 		 * mark (tcp_data_ready()).
 		 */
 		if (asleep && !sks_rx_has_more(sk, end, SOCKSPLICE_RX_MARK))
@@ -153,23 +176,10 @@ ssize_t sks_pair_splice_read(struct socket *sock, loff_t *ppos,
 		} else {
 			if (spliced)
 				break;
-			n = sks_rx_nothing_left(sk, timeo);
+			n = wait_for_bytes(sk, &end, &timeo, disconnects);
 			if (n <= 0)
 				break;
-			n = sks_rx_wait(sk, end, &timeo, SOCKSPLICE_RX_MARK);
-			if (n < 0)
-				break;
 			asleep = timeo;
-			end = sks_rx_turn_wait(sk);
-			if (sk->sk_disconnects != disconnects) {
-				n = -EPIPE;
-				break;
-			}
-			/* before a look at what is there, as in tcp_splice_read() */
-			if (signal_pending(current)) {
-				n = sock_intr_errno(timeo);
-				break;
-			}
 			continue;
 		}
 		if (n <= 0)
@@ -179,13 +189,12 @@ ssize_t sks_pair_splice_read(struct socket *sock, loff_t *ppos,
 		if (!timeo && !l.ring)
 			break;
 	}
+	not_ours = !end && len && sk->sk_disconnects == disconnects;
 	release_sock(sk);
 
 	if (spliced)
-		n = spliced;
-	else if (!end && len && n != -EPIPE)	/* not ours any more, before anything was read */
-		n = sks_hook_pass(sock, ppos, pipe, len, flags);
-	return n;
+		return spliced;
+	return not_ours ? sks_hook_pass(sock, ppos, pipe, len, flags) : n;
 }
 
 static const struct hook_client client = {

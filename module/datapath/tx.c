@@ -5,14 +5,14 @@
  * The ring is a segment that is inserted into the byte stream at one sequence
  * number, end->seq. While it holds bytes, more may be appended only if TCP has
  * sent nothing since (write_seq == seq); once it is empty it may be inserted
- * anew, at what write_seq is then. So the sender may go back to TCP at any
+ * anew, at the write_seq of that time. So the sender may go back to TCP at any
  * time, for a message or for ever, and the reader always knows the order:
  * TCP up to seq, the ring, TCP from seq on.
  *
  * All of it happens under the sender's own socket lock, as in tcp_sendmsg(), so
- * that state, errors, shutdown and write_seq stand still meanwhile. Who waits for
- * space in the middle of a message drops it, and goes on over TCP as soon as another
- * wants to send (tx_turns): so a message is as whole among other threads' messages as
+ * state, errors, shutdown and write_seq stand still meanwhile. A sender that waits for
+ * space in the middle of a message drops the lock. It goes on over TCP as soon as another
+ * thread wants to send (tx_turns). So a message is as whole among other threads' messages as
  * it is on TCP, whose buffer is larger than the ring. The reader's socket is never
  * locked.
  */
@@ -34,43 +34,53 @@
 #include "pair/pages.h"
 #include "pair/wake.h"
 
-/* Bytes are published in such parts, so that a reader that is awake copies while we do. It is
- * woken for a whole message, or for twice as much of it: each wake-up costs more than
- * such a copy.
+/* The sender publishes parts of this size, so that a reader that is awake copies while the sender
+ * does. It wakes the reader for a whole message, or for two parts: a wake-up costs more than
+ * the copy of a part.
  */
 #define PUBLISH_CHUNK	16384U
 
-/* A ring that was full so often is too small for what is sent, if it may grow. */
+/* A ring that was full this often grows, if it may. */
 #define GROW_AFTER_FULL	8
 
-/* The least that a ring may be limited to. SO_RCVBUF cannot ask for less, but the sysctl
- * tcp_rmem can.
- */
+/* The lowest limit of a ring. SO_RCVBUF cannot ask for less, but the sysctl tcp_rmem can. */
 #define LIMIT_MIN	1024
 
-/* Where bytes go: the ring, or TCP for the reason that is counted. */
+/* Where the next bytes of a message go. From ROUTE_UNPAIRED on: by TCP, and why. */
 enum route {
-	ROUTE_RING = -1,
-	ROUTE_BEHIND = -2,	/* TCP for now: sks_tx_is_behind() */
-	ROUTE_UNPAIRED = SOCKSPLICE_STAT_MAX,	/* TCP, and nothing to count */
-	ROUTE_STARTUP = SOCKSPLICE_STAT_tcp_bytes_startup,
-	ROUTE_READER = SOCKSPLICE_STAT_tcp_bytes_reader,
-	ROUTE_SPILL = SOCKSPLICE_STAT_tcp_bytes_spill,
-	ROUTE_SPECIAL = SOCKSPLICE_STAT_tcp_bytes_special,
-	ROUTE_MEMORY = SOCKSPLICE_STAT_tcp_bytes_memory,
-	ROUTE_CLOSED = SOCKSPLICE_STAT_tcp_bytes_closed,
-	ROUTE_IDLE = SOCKSPLICE_STAT_tcp_bytes_idle,
+	ROUTE_RING,
+	ROUTE_WAIT,	/* the ring, once the reader has taken more of what was sent */
+	ROUTE_FAULT,	/* nowhere: the sender's memory cannot be read */
+	ROUTE_UNPAIRED,
+	ROUTE_STARTUP,
+	ROUTE_READER,
+	ROUTE_SPILL,
+	ROUTE_SPECIAL,
+	ROUTE_MEMORY,
+	ROUTE_CLOSED,
+	ROUTE_IDLE,
+};
+
+/* What counts the bytes that go by TCP. Those of sockets that are not paired are not counted. */
+static const enum sks_stat route_stats[] = {
+	[ROUTE_STARTUP]	= SOCKSPLICE_STAT_tcp_bytes_startup,
+	[ROUTE_READER]	= SOCKSPLICE_STAT_tcp_bytes_reader,
+	[ROUTE_SPILL]	= SOCKSPLICE_STAT_tcp_bytes_spill,
+	[ROUTE_SPECIAL]	= SOCKSPLICE_STAT_tcp_bytes_special,
+	[ROUTE_MEMORY]	= SOCKSPLICE_STAT_tcp_bytes_memory,
+	[ROUTE_CLOSED]	= SOCKSPLICE_STAT_tcp_bytes_closed,
+	[ROUTE_IDLE]	= SOCKSPLICE_STAT_tcp_bytes_idle,
 };
 
 /*
  * How many bytes of a ring of @size the reader @psk may leave unread.
  *
- * To TCP the bytes of a ring are acknowledged. So no more of them may wait than TCP would
- * acknowledge while the reader takes nothing, which is what its receive buffer holds. All
- * else goes by TCP and meets a window that closes: TCP's own timers end the connection
- * then, as TCP_USER_TIMEOUT or the retries of an orphan say. Half of sk_rcvbuf is what
+ * For the application a byte in the ring is as good as acknowledged. So no more may wait there
+ * than TCP would acknowledge while the reader takes nothing, which is what its receive buffer
+ * holds. The rest goes by TCP and meets a window that closes. Then TCP's own timers end the
+ * connection, by TCP_USER_TIMEOUT or the retries of an orphan. Half of sk_rcvbuf is what
  * SO_RCVBUF asked for: the kernel doubles that, for overhead. A buffer that TCP tunes counts
- * as grown to its bound, as it would have been had its bytes gone by TCP.
+ * as grown to its bound, as it would have grown had the bytes gone by TCP.
  */
 static noinline u32 limit_of(const struct sock *psk, u32 size)
 {
@@ -83,7 +93,7 @@ static noinline u32 limit_of(const struct sock *psk, u32 size)
 	return clamp(buf / 2, LIMIT_MIN, (int)size);
 }
 
-/* The limit is not the ring's size, or must not be. */
+/* The ring's limit is below its size, or has to be. */
 static bool is_limited(const struct pair_end *end, const struct sock *psk)
 {
 	return end->ring_limit != end->ring.size ||
@@ -98,14 +108,15 @@ static noinline u32 limited_space(struct pair_end *end, u32 want)
 	return space > kept ? min(want, space - kept) : 0;
 }
 
-/* Also sets the limit of the ring that @end, of @sk, sends into.
+/* Whether the reader's socket lets @sk use the ring. Also sets the limit of the ring that @end, of
+ * @sk, sends into.
  *
  * ROUTE_CLOSED if a consumer in the kernel took the peer's socket over: it reads below
  * sk_prot, where it would never see the ring. Also if the reader has attached a
- * filter since, or asked for timestamps, which bytes of a ring do not have; or
- * if its TCP would answer data with a reset. ROUTE_IDLE where one of the two has not
- * heard of the other lately, which the packets of probe.h see to while a ring is in use:
- * bytes of the ring go where packets go.
+ * filter since, or asked for timestamps, which bytes of a ring do not have. Also
+ * if its TCP would answer data with a reset. ROUTE_IDLE if one of the two sockets has not
+ * received a packet of the other lately: the ring is to work only where packets pass. While a
+ * ring is in use, the packets of probe.h keep it from becoming idle.
  */
 static enum route look_at_reader(const struct sock *sk, struct pair_end *end,
 				 const struct pair_end *peer)
@@ -133,16 +144,16 @@ static enum route look_at_reader(const struct sock *sk, struct pair_end *end,
 enum numbers {
 	NUMBERS_AGREE,
 	NUMBERS_DIFFER,
-	NUMBERS_UNKNOWN,	/* until all that TCP was given is acknowledged */
+	NUMBERS_UNKNOWN,	/* until all bytes that TCP was given are acknowledged */
 };
 
 /*
- * Whether both ends count the bytes that went by TCP alike, as end->seq tells the reader nothing
- * otherwise. A helper of NAT (of FTP, say) that changes the length of a payload shifts all
- * sequence numbers behind it. Where they agree, what the peer expects next is not
- * acknowledged, and was sent at most. That does not show a change that is still in flight.
- * Conntrack changes numbers on translated connections only. There, everything has to be
- * acknowledged; then the peer expects exactly what comes next. @sk is locked.
+ * Whether both ends count alike the bytes that went by TCP. Otherwise end->seq would tell the
+ * reader nothing. A helper of NAT (for FTP, say) that changes the length of a payload shifts all
+ * sequence numbers behind it. Where the ends agree, the peer expects a number between snd_una
+ * and write_seq. That does not show a change that is still in flight. Conntrack changes numbers on
+ * translated connections only. There everything has to be acknowledged: then the peer
+ * expects exactly write_seq. @sk is locked.
  */
 static enum numbers compare_numbers(const struct sock *sk, const struct pair_end *end,
 				    const struct pair_end *peer)
@@ -180,9 +191,9 @@ static enum route insert_ring(struct sock *sk, struct pair_end *end,
 
 	if (!ring_is_empty(end))
 		return ROUTE_SPILL;
-	/* TCP holds bytes back, and only its next send would push them:
-	 * behind them the ring would wait. (Where packets are in
-	 * flight, their ACKs do it, unless the socket is corked.)
+	/* TCP holds bytes back, and only its next send would push them: the ring
+	 * would wait behind them. (The ACKs of packets in flight push them, too, unless
+	 * the socket is corked.)
 	 */
 	if (tp->snd_nxt != tp->write_seq &&
 	    (!tp->packets_out || (tp->nonagle & TCP_NAGLE_CORK)))
@@ -202,9 +213,9 @@ static enum route insert_ring(struct sock *sk, struct pair_end *end,
 }
 
 /*
- * Where the next bytes of @msg go. Opens the ring where it may be opened; may
- * sleep, for memory, with the lock held. @moments: who sends waits for no more than a moment
- * (tx_wait.c), so ROUTE_BEHIND rather than a ring that the reader will not come to for long.
+ * Where the next bytes of @msg go. Opens the ring where it may be opened. May
+ * sleep, for memory, with the lock held. @moments: the sender waits for a moment at most
+ * (tx_wait.c), so ROUTE_WAIT if the reader has a long TCP backlog before the ring.
  */
 static enum route tx_route(struct sock *sk, struct pair_end *end,
 			   const struct msghdr *msg, bool moments)
@@ -229,9 +240,9 @@ static enum route tx_route(struct sock *sk, struct pair_end *end,
 		return ROUTE_SPECIAL;
 	if (!test_bit(END_RX_READY, &peer->flags))
 		return test_bit(END_RX_DOUBT, &peer->flags) ? ROUTE_READER : ROUTE_STARTUP;
-	/* A drop is not left to unpair.c alone, which would wait for us to let go of the
-	 * socket: in the middle of a send that may be as long as we like. The kernel
-	 * itself may look at TCP's counters for what has arrived, as ksmbd does.
+	/* An end that is to be un-paired uses the ring no more. unpair.c alone would have to wait
+	 * for the lock, which a long send keeps. A sender in the kernel may look at TCP's
+	 * counters for what has arrived, as ksmbd does.
 	 */
 	route = unlikely(test_bit(END_DROPPED, &end->flags) || sk->sk_kern_sock) ?
 		ROUTE_CLOSED : look_at_reader(sk, end, peer);
@@ -241,9 +252,9 @@ static enum route tx_route(struct sock *sk, struct pair_end *end,
 		return route;
 	}
 	if (end->spilled && moments && sks_tx_is_behind(sk, end, peer)) {
-		/* By numbers that are not the peer's it would be for ever. */
+		/* If the peer counts by other numbers, the reader would seem behind for ever. */
 		if (likely(compare_numbers(sk, end, peer) != NUMBERS_DIFFER))
-			return ROUTE_BEHIND;
+			return ROUTE_WAIT;
 		sks_close_ring(sk, end);
 		return ROUTE_CLOSED;
 	}
@@ -261,15 +272,17 @@ static enum route tx_route(struct sock *sk, struct pair_end *end,
 }
 
 /*
- * Appends a part, up to a quarter of what the ring may hold, and publishes it; the caller wakes the
- * reader, before it sleeps or returns. Returns the number of bytes, 0 if the
- * ring holds all that it may, or, with nothing taken,
- *	-EFAULT	a byte could not be read from the sender's memory
- *	-EPIPE	the reader closed its socket meanwhile: the bytes must go by TCP,
- *		which answers with a reset
- *	-ENOMEM	the pages of the ring have no room for them, and there are no more now
+ * Appends a part, up to a quarter of the ring's limit, publishes it and adds its length to
+ * *@copied. The caller wakes the reader before it sleeps or returns. ROUTE_RING, or, with nothing
+ * appended,
+ *	ROUTE_WAIT	the ring holds all that it may
+ *	ROUTE_FAULT	a byte could not be read from the sender's memory
+ *	ROUTE_CLOSED	the reader has closed its socket: the bytes have to go by TCP, which
+ *			answers with a reset
+ *	ROUTE_MEMORY	the ring needs more pages, and there are none now
  */
-static ssize_t tx_append(struct sock *sk, struct pair_end *end, struct msghdr *msg)
+static enum route tx_append(struct sock *sk, struct pair_end *end, struct msghdr *msg,
+			    ssize_t *copied)
 {
 	struct pair_end *peer = sks_end_peer(end);
 	const u32 want = min3((size_t)end->ring_limit / 4, (size_t)PUBLISH_CHUNK,
@@ -283,39 +296,41 @@ static ssize_t tx_append(struct sock *sk, struct pair_end *end, struct msghdr *m
 	else
 		n = limited_space(end, want);
 	if (unlikely(n > ring_backed(&end->ring)) && !sks_pages_fill(sk, end, n))
-		return -ENOMEM;
+		return ROUTE_MEMORY;
 	while (done < n) {
 		u32 seg, got;
 		void *p = ring_write_seg(&end->ring, done, &seg);
 
 		seg = min(seg, n - done);
-		/* Without the check that @p stays within an object of the heap: it is a page
-		 * of its own, and @seg ends with it.
+		/* Without the check that the copy stays within an object of the heap: @p is in
+		 * a page of the ring, and @seg ends with that page.
 		 */
 		got = _copy_from_iter(p, seg, &msg->msg_iter);
 		done += got;
 		if (got < seg) {
 			iov_iter_revert(&msg->msg_iter, done);
-			return -EFAULT;
+			return ROUTE_FAULT;
 		}
 	}
-	if (!done)
-		return 0;
+	if (!done) {
+		end->ring_full++;
+		return ROUTE_WAIT;
+	}
 
 	/* Before the reader can answer. */
 	sks_capture_begin(sk, end, done, &slot);
 	ring_publish(&end->ring, done);
-	/* Head before RX_CLOSED: pairs with the barrier in proto_close(). Either
-	 * we see that the reader is gone, or it sees unread bytes and resets.
-	 * Also head before all that follows on TCP, for rx_readable(), and before this
-	 * socket's lock is free, for who closes the ring then (close_ring()).
+	/* Head before RX_CLOSED: pairs with the barrier in proto_close(). Either the sender
+	 * sees that the reader is gone, or the reader sees unread bytes and resets.
+	 * Also head before all that follows on TCP, for rx_readable(). And head before this
+	 * socket's lock is free, for close_ring().
 	 */
 	smp_mb();
 	if (unlikely(test_bit(END_RX_CLOSED, &peer->flags))) {
 		u32 left;
 
-		/* Its last take came before RX_CLOSED, so the tail is final: pairs
-		 * with the barrier in sks_rx_consume().
+		/* The reader's last take came before RX_CLOSED, so the tail is final:
+		 * pairs with the barrier in sks_rx_consume().
 		 */
 		smp_rmb();
 		left = min(ring_len(&end->ring), done);
@@ -325,13 +340,14 @@ static ssize_t tx_append(struct sock *sk, struct pair_end *end, struct msghdr *m
 	}
 	socksplice_capture_end(end, done, &slot);
 	if (unlikely(!done))
-		return -EPIPE;
+		return ROUTE_CLOSED;
 	end->ring_bytes += done;
 	sks_stat_add(SOCKSPLICE_STAT_ring_bytes, done);
-	return done;
+	*copied += done;
+	return ROUTE_RING;
 }
 
-/* Of what was appended. @sk is locked. */
+/* Wakes the reader for what was appended. @sk is locked. */
 static void notify_reader(const struct sock *sk, struct pair_end *end)
 {
 	if (unlikely(tcp_sk(sk)->snd_una != tcp_sk(sk)->write_seq))
@@ -344,8 +360,8 @@ static bool linked_since(const struct sock *sk, const struct pair_end *end)
 	return sks_end_get(sk) == end && sks_end_peer(end);
 }
 
-/* TCP's own sendmsg. It may sleep for memory as long as it likes, with our frame
- * below; inflight.h has what keeps our text meanwhile.
+/* Calls TCP's own sendmsg. It may sleep for memory for an unlimited time, with our frame
+ * below; inflight.h says what keeps our text meanwhile.
  */
 static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_flags)
 {
@@ -365,7 +381,7 @@ static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_fla
 	msg->msg_flags = flags;
 	if (end) {
 		end->sleepers--;
-		/* If it was linked meanwhile, and is attached, it has a peer, too. */
+		/* An end that was linked meanwhile and is still attached has a peer now. */
 		if (ret > 0 && (peer || linked_since(sk, end)) &&
 		    !test_bit(END_SHADOW, &end->flags))
 			sks_rcvlowat_sent(end, before);
@@ -375,9 +391,8 @@ static ssize_t tx_tcp(struct sock *sk, struct msghdr *msg, unsigned int more_fla
 }
 
 /*
- * What TCP would do with the rest of a message of which @copied bytes are
- * queued already: an error that stops it is kept for the next call, and raises
- * no signal in this one.
+ * Sends by TCP the rest of a message whose first bytes are in the ring, as TCP does once it has
+ * queued a part: an error is kept for the next call, and raises no signal in this one.
  */
 static ssize_t tx_tcp_rest(struct sock *sk, struct msghdr *msg, unsigned int more_flags)
 {
@@ -396,15 +411,15 @@ static ssize_t tx_tcp_rest(struct sock *sk, struct msghdr *msg, unsigned int mor
 	case -EFAULT:
 	case -ENOMEM:
 		break;
-	/* A reset after the peer's FIN, or just this end's shutdown, which is not told apart
-	 * where the peer has acknowledged all before we ran again.
+	/* A reset after the peer's FIN, or this end's own shutdown. The two cannot be told apart
+	 * if the peer has acknowledged all bytes before this sender ran again.
 	 */
 	case -EPIPE:
 		if (sk->sk_state == TCP_CLOSE && sock_flag(sk, SOCK_DONE) && !sk->sk_err &&
 		    sk->sk_disconnects == disconnects)
 			WRITE_ONCE(sk->sk_err, EPIPE);
 		break;
-	default:	/* sk_stream_error() consumed it */
+	default:	/* sk_stream_error() has taken the error from the socket */
 		if (!sk->sk_err)
 			WRITE_ONCE(sk->sk_err, -ret);
 	}
@@ -417,11 +432,69 @@ static void sent_by_tcp(struct sock *sk, enum route why, ssize_t n)
 
 	if (n <= 0 || why == ROUTE_UNPAIRED)
 		return;
-	sks_stat_add((enum sks_stat)why, n);
+	sks_stat_add(route_stats[why], n);
 	if (!end)
 		return;
 	end->tcp_bytes += n;
 	end->tcp_msgs++;
+}
+
+/* Counts a part that is in the ring, and wakes the reader if it is time. True if the message ends
+ * with it.
+ */
+static bool sent_by_ring(struct sock *sk, struct pair_end *end, struct msghdr *msg)
+{
+	/* The reader was woken for a full ring. */
+	if (!msg_data_left(msg) ||
+	    ring_len(&end->ring) >= min(end->ring_limit / 2, 2 * PUBLISH_CHUNK))
+		notify_reader(sk, end);
+	if (!msg_data_left(msg)) {
+		end->ring_msgs++;
+		sks_stat_inc(SOCKSPLICE_STAT_ring_messages);
+		return true;
+	}
+	/* As tcp_sendmsg_locked(), for packets that have come meanwhile. */
+	sk_flush_backlog(sk);
+	/* TCP's function allocates between two parts, which may sleep. Here a reader that is as
+	 * fast as the sender would keep it for all of a message.
+	 */
+	cond_resched();
+	return false;
+}
+
+/* The wait for the reader has not helped: TCP takes over until the ring is inserted anew. */
+static void note_spill(struct sock *sk)
+{
+	struct pair_end *end = sks_end_get(sk);
+
+	if (end && !end->spilled) {
+		WRITE_ONCE(end->spilled, true);
+		sks_stat_inc(SOCKSPLICE_STAT_spills);
+	}
+}
+
+/* Sends by TCP what is left of a message of which @copied bytes are in the ring. Returns what the
+ * call returns.
+ */
+static ssize_t tx_finish(struct sock *sk, struct msghdr *msg, ssize_t copied, enum route why,
+			 unsigned int more_flags)
+{
+	struct pair_end *end;
+	ssize_t n;
+
+	if (copied > 0) {
+		end = sks_end_get(sk);
+		if (end)
+			notify_reader(sk, end);
+		n = tx_tcp_rest(sk, msg, more_flags);
+		sent_by_tcp(sk, why, n);
+		copied += n;
+	} else {
+		copied = tx_tcp(sk, msg, more_flags);
+		sent_by_tcp(sk, why, copied);
+	}
+	sks_end_detach_if_unmatched(sk);
+	return copied;
 }
 
 /* As sks_tx_sendmsg_locked(). */
@@ -432,93 +505,46 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool may_wait, str
 	enum route route = ROUTE_UNPAIRED;
 	unsigned int more_flags = 0;
 	struct pair_end *end;
-	ssize_t copied = 0, n;
+	ssize_t copied = 0;
+	bool again;
 
 	sock_owned_by_me(sk);
 	while (msg_data_left(msg)) {
-		bool again;
-
 		end = sks_end_get(sk);
 		route = tx_route(sk, end, msg, moments);
-		if (route == ROUTE_BEHIND)
-			goto wait;
-		if (route != ROUTE_RING)
-			break;
-		n = tx_append(sk, end, msg);
-		if (n == -EPIPE) {
-			route = ROUTE_CLOSED;
-			break;
-		}
-		if (n == -ENOMEM) {
-			route = ROUTE_MEMORY;
-			break;
-		}
-		if (n < 0) {
-			if (copied)
-				notify_reader(sk, end);
-			else
-				copied = n;
-			return copied;
-		}
-		copied += n;
-		/* Of a full ring it has been told. */
-		if (n && (!msg_data_left(msg) ||
-			  ring_len(&end->ring) >= min(end->ring_limit / 2, 2 * PUBLISH_CHUNK)))
-			notify_reader(sk, end);
-		if (!msg_data_left(msg)) {
-			end->ring_msgs++;
-			sks_stat_inc(SOCKSPLICE_STAT_ring_messages);
-			return copied;
-		}
-		if (n) {
-			/* as tcp_sendmsg_locked(), of what has come meanwhile */
-			sk_flush_backlog(sk);
-			/* It allocates meanwhile, which may sleep; a reader that is as fast
-			 * as we are would keep us here for all of a message.
-			 */
-			cond_resched();
+		if (route == ROUTE_RING)
+			route = tx_append(sk, end, msg, &copied);
+		if (route == ROUTE_RING) {
+			if (sent_by_ring(sk, end, msg))
+				return copied;
 			continue;
 		}
-		end->ring_full++;
-wait:
-		again = may_wait && sks_tx_wait(sk, end, w, msg_data_left(msg), copied > 0);
-		/* While we waited, somebody may have begun a message. */
-		if (may_wait && !copied)
-			sks_tx_wait_turn(sk);
-		/* The rest belongs to the connection that was, though there may
-		 * be a new one; as sk_stream_wait_memory() has it.
-		 */
-		if (sk->sk_disconnects != disconnects) {
+		if (route == ROUTE_FAULT) {
 			if (!copied)
-				copied = sk_stream_error(sk, msg->msg_flags, -EPIPE);
+				return -EFAULT;
+			notify_reader(sk, end);
 			return copied;
 		}
+		if (route != ROUTE_WAIT)
+			break;
+		again = may_wait && sks_tx_wait(sk, end, w, msg_data_left(msg), copied > 0);
+		/* Another sender may have begun a message during the wait. */
+		if (may_wait && !copied)
+			sks_tx_wait_turn(sk);
+		/* The rest belongs to the old connection, though there may be a new one
+		 * on this socket; as in sk_stream_wait_memory().
+		 */
+		if (sk->sk_disconnects != disconnects)
+			return copied ? : sk_stream_error(sk, msg->msg_flags, -EPIPE);
 		if (again)
 			continue;
 		if (!w->timeo)
-			more_flags = MSG_DONTWAIT;	/* all of SO_SNDTIMEO is gone, if any was */
-		end = sks_end_get(sk);
-		if (end && !end->spilled) {
-			WRITE_ONCE(end->spilled, true);
-			sks_stat_inc(SOCKSPLICE_STAT_spills);
-		}
+			more_flags = MSG_DONTWAIT;	/* SO_SNDTIMEO, if any, has run out */
+		note_spill(sk);
 		route = ROUTE_SPILL;
 		break;
 	}
-
-	if (copied > 0) {
-		end = sks_end_get(sk);
-		if (end)
-			notify_reader(sk, end);
-		n = tx_tcp_rest(sk, msg, more_flags);
-		sent_by_tcp(sk, route, n);
-		copied += n;
-	} else {
-		copied = tx_tcp(sk, msg, more_flags);
-		sent_by_tcp(sk, route, copied);
-	}
-	sks_end_detach_if_unmatched(sk);
-	return copied;
+	return tx_finish(sk, msg, copied, route, more_flags);
 }
 
 ssize_t sks_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg, bool may_wait)

@@ -6,11 +6,11 @@
 
 struct pair_end;
 
-/* struct proto.sendmsg of a socket that carries a end. */
+/* struct proto.sendmsg of a socket that carries an end. */
 int sks_tx_sendmsg(struct sock *sk, struct msghdr *msg, size_t size);
 
-/* The same with the socket locked, whether it has a end or not. Drops the lock to wait, be it
- * for a moment with MSG_DONTWAIT. Never if not @may_wait; @msg has MSG_DONTWAIT then.
+/* The same for a locked socket, whether it has an end or not. With @may_wait it drops the lock to
+ * wait, for a moment even with MSG_DONTWAIT. Without @may_wait, @msg has MSG_DONTWAIT.
  */
 ssize_t sks_tx_sendmsg_locked(struct sock *sk, struct msghdr *msg, bool may_wait);
 

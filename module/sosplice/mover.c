@@ -2,18 +2,19 @@
 /*
  * The mover: carries what the source has received to the sink, by reference.
  *
- * A round has both sockets locked: the pages of what stands next in the source's queue
- * are sent by the sink, as far as there is room, and then what was sent leaves the queue.
- * So whoever else reads the source, even in TCP's own function, gets what the sink does
- * not, and who ends the splice finds nothing half done.
+ * A round has both sockets locked. The sink sends the pages of the bytes that come next in the
+ * source's queue, as far as it has room. Then the bytes that were sent leave the queue.
+ * So another reader of the source, even in TCP's own function, gets exactly the bytes that the
+ * sink does not get. A task that ends the splice finds nothing half done.
  *
- * It runs on a workqueue, for what arrives by TCP on the CPU of the sink's acknowledgments,
- * else where it is queued. Where the data arrive would be another's CPU: the sender's, which
- * it would take from him for each packet, or the one with the source's interrupts. It tries
- * sockets' locks and never waits for one: a task may own a socket across a page fault
- * that never ends, and another mover may have the same two the other way round.
- * endpoint->wanted has it come back, and a tick should the socket's hooks have gone
- * meanwhile.
+ * The mover runs on a workqueue. For data that arrive by TCP it runs on the CPU of the sink's
+ * acknowledgments, else on the CPU that queues it. It does not run where the data arrive: each
+ * packet would take that CPU from the sender, or from the source's interrupts.
+ *
+ * The mover tries sockets' locks and never waits for one. A task may own a socket across a page
+ * fault that never ends, and another mover may lock the same two sockets in the other order.
+ * endpoint->wanted makes the lock's owner queue the mover again. A tick does so if the socket has
+ * lost its hooks meanwhile.
  */
 #include <linux/bvec.h>
 #include <linux/sched/signal.h>
@@ -37,13 +38,13 @@
 
 enum mover_next {
 	NEXT_WAIT,	/* until something happens */
-	NEXT_NOW,	/* behind others */
-	NEXT_LATER,	/* soon: memory was not to be had */
+	NEXT_NOW,	/* behind the works that are queued */
+	NEXT_LATER,	/* soon: there was no memory */
 	NEXT_BUSY,	/* soon: another task has a socket, or is in the middle of a read */
 	NEXT_ROUND,	/* at once */
 };
 
-/* Whether data stand in the queue or the ring, whatever becomes of them. */
+/* True if the queue or the ring holds unread data. */
 static bool has_data(struct sock *sk)
 {
 	struct sk_buff *skb;
@@ -55,9 +56,10 @@ static bool has_data(struct sock *sk)
 	return skb && off < skb->len;
 }
 
-/* Whether TCP may forget its urgent byte. On TCP a byte of one's own that is not read before
- * those behind it is lost; of those that the kernel moves the application knows nothing. Not
- * for ever: so far behind, its mark would be taken for one ahead.
+/* Whether TCP may forget its urgent byte. On TCP an urgent byte that is not in line is lost if the
+ * application does not read it before those behind it. Of bytes that the kernel moves the
+ * application knows nothing, so the byte stays. It cannot stay for ever: when it is 2 GB behind,
+ * TCP would take its mark for one ahead.
  */
 static bool urgent_is_over(const struct sock *sk)
 {
@@ -69,7 +71,7 @@ static bool urgent_is_over(const struct sock *sk)
 	       tp->copied_seq - tp->urg_seq > SZ_1G;
 }
 
-/* Takes @sent bytes, which the sink has got, from the source's queue or its @ring. */
+/* Takes @sent bytes, which the sink has sent, from the source's queue or its @ring. */
 static void settle(struct splice *s, u32 sent, bool ring)
 {
 	struct sock *sk = s->src;
@@ -93,7 +95,7 @@ static void settle(struct splice *s, u32 sent, bool ring)
 	s->last = jiffies;
 }
 
-/* Without a lock: who closes or shuts down the sink has the mover look again. */
+/* Needs no lock: a task that closes or shuts down the sink queues the mover. */
 static bool sink_is_dead(const struct splice *s)
 {
 	return test_bit(SPLICE_SINK_GONE, &s->flags) ||
@@ -108,31 +110,112 @@ static bool sink_is_ours(const struct splice *s)
 	return end && end->in == s && s->dst->sk_socket;
 }
 
-/* TCP_FASTOPEN_CONNECT: connect() has left the SYN to the first write. Sends it: 0 if what
- * comes of it changes the socket's state later, which has the mover look again; -EAGAIN; or
- * the error, which is the application's to see.
+/* A sink with TCP_FASTOPEN_CONNECT: connect() has left the SYN to the first write. Sends it. Sets
+ * *@err if that fails; the application finds the socket's own error. Otherwise the socket's state
+ * changes later, which queues the mover, or *@needs_retry is set.
  */
-static int connect_deferred(struct sock *sk)
+static void connect_deferred(struct sock *sk, int *err, bool *needs_retry)
 {
 	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
 	int ret;
 
 	iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, NULL, 0, 0);
 	ret = tcp_sendmsg_locked(sk, &msg, 0);
-	if (ret == -EINPROGRESS)
-		return 0;
-	if ((ret == -EALREADY || ret == -ENOMEM || ret == -ENOBUFS) && sk->sk_state == TCP_SYN_SENT)
-		return -EAGAIN;
-	if (ret < 0 && !sk->sk_err) {
+	if (ret == -EINPROGRESS || ret >= 0)
+		return;
+	if ((ret == -EALREADY || ret == -ENOMEM || ret == -ENOBUFS) &&
+	    sk->sk_state == TCP_SYN_SENT) {
+		*needs_retry = true;
+		return;
+	}
+	if (!sk->sk_err) {
 		WRITE_ONCE(sk->sk_err, -ret);
 		sk_error_report(sk);
 	}
-	return ret;
+	if (ret == -EAGAIN)
+		*needs_retry = true;
+	else
+		*err = EPIPE;
 }
 
-/* Sends what it can of @b; the sink is locked. What went wrong, if not for want of
- * room, shows in sink_is_dead(), or *@err is set. *@needs_retry: nothing is in flight whose
- * acknowledgment would tell us of room.
+/* Looks once, before the first byte, whether the splice closes a loop. Both sockets are locked. */
+static bool closes_loop(struct splice *s)
+{
+	if (test_bit(SPLICE_TRACED, &s->flags))
+		return false;
+	sks_loop_ident(s->dst, &s->dst_id);
+	set_bit(SPLICE_TRACED, &s->flags);
+	if (!sks_loop_closes(s))
+		return false;
+	sks_stat_inc(SOCKSPLICE_STAT_so_splice_loops);
+	return true;
+}
+
+/* Whether the sink can send now, but for its sk_err. If not, *@err and *@needs_retry are as for
+ * sink_send().
+ */
+static bool sink_is_ready(struct splice *s, int *err, bool *needs_retry)
+{
+	struct sock *sk = s->dst;
+
+	if (!sink_is_ours(s)) {
+		*err = EPIPE;
+		return false;
+	}
+	if (sk->sk_state == TCP_SYN_SENT && inet_test_bit(DEFER_CONNECT, sk)) {
+		connect_deferred(sk, err, needs_retry);
+		return false;
+	}
+	if ((1 << sk->sk_state) & ~(TCPF_ESTABLISHED | TCPF_CLOSE_WAIT))
+		return false;	/* not connected yet, or dead */
+	if (closes_loop(s)) {
+		*err = ELOOP;
+		return false;
+	}
+	if (sks_paired_io_must_wait(sk)) {
+		*needs_retry = true;
+		return false;
+	}
+	return true;
+}
+
+/* Whether the sink can send in spite of its sk_err. If the socket was also the source of a splice,
+ * the error of that one is for its application: it neither stops this splice nor may get
+ * lost. Then it is in *@taken, and give_error_back() puts it back. Any other error is in *@err.
+ */
+static bool take_error(struct sock *sk, struct splice_endpoint *end, int *taken, int *err)
+{
+	const int own = READ_ONCE(sk->sk_err);	/* getsockopt() clears it without the lock */
+
+	*taken = -1;
+	if (!own)
+		return true;
+	if (own != end->err) {
+		*err = own;
+		return false;
+	}
+	if (!sk_stream_memory_free(sk)) {
+		set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+		return false;
+	}
+	sks_endpoint_err_out(end);
+	*taken = xchg(&sk->sk_err, 0);
+	return true;
+}
+
+static void give_error_back(struct sock *sk, struct splice_endpoint *end, int taken)
+{
+	if (taken < 0)
+		return;
+	/* It was reported when it came. */
+	if (taken && !sk->sk_err)
+		WRITE_ONCE(sk->sk_err, taken);
+	sks_endpoint_err_back(end);
+}
+
+/* Sends what it can of @b; the sink is locked. An error other than a lack of room shows in
+ * sink_is_dead(), or *@err is set. *@needs_retry: nothing is in flight, so no acknowledgment will
+ * say that there is room.
  */
 static u32 sink_send(struct splice *s, struct batch *b, int *err, bool *needs_retry)
 {
@@ -141,55 +224,12 @@ static u32 sink_send(struct splice *s, struct batch *b, int *err, bool *needs_re
 	};
 	struct sock *sk = s->dst;
 	struct splice_endpoint *end = sks_endpoint_get(sk);
-	bool taken = false;
-	int own, ret;
+	int taken, ret;
 
 	sock_owned_by_me(sk);
 	*needs_retry = false;
-	if (!sink_is_ours(s)) {
-		*err = EPIPE;
+	if (!sink_is_ready(s, err, needs_retry) || !take_error(sk, end, &taken, err))
 		return 0;
-	}
-	if (sk->sk_state == TCP_SYN_SENT && inet_test_bit(DEFER_CONNECT, sk)) {
-		ret = connect_deferred(sk);
-		if (ret == -EAGAIN)
-			*needs_retry = true;
-		else if (ret < 0)
-			*err = EPIPE;
-		return 0;
-	}
-	if ((1 << sk->sk_state) & ~(TCPF_ESTABLISHED | TCPF_CLOSE_WAIT))
-		return 0;	/* not connected yet, or dead */
-	if (!test_bit(SPLICE_TRACED, &s->flags)) {
-		sks_loop_ident(sk, &s->dst_id);
-		set_bit(SPLICE_TRACED, &s->flags);
-		if (sks_loop_closes(s)) {
-			sks_stat_inc(SOCKSPLICE_STAT_so_splice_loops);
-			*err = ELOOP;
-			return 0;
-		}
-	}
-	if (sks_paired_io_must_wait(sk)) {
-		*needs_retry = true;
-		return 0;
-	}
-	own = READ_ONCE(sk->sk_err);	/* getsockopt() clears it without the lock */
-	if (own) {
-		/* The error of a splice whose source this socket was is for its
-		 * application: it neither keeps us from sending nor gets lost.
-		 */
-		if (own != end->err) {
-			*err = own;
-			return 0;
-		}
-		if (!sk_stream_memory_free(sk)) {
-			set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
-			return 0;
-		}
-		sks_endpoint_err_out(end);
-		own = xchg(&sk->sk_err, 0);
-		taken = true;
-	}
 
 	if (!b->ring)
 		msg.msg_flags |= MSG_SPLICE_PAGES;
@@ -199,24 +239,19 @@ static u32 sink_send(struct splice *s, struct batch *b, int *err, bool *needs_re
 	ret = sks_paired_io_send(sk, &msg, b->len, s->memcg);
 
 	if (ret < 0 && ret != -EAGAIN && ret != -ENOMEM && ret != -ENOBUFS) {
-		/* tcp_sendmsg_locked() has consumed the error. */
+		/* tcp_sendmsg_locked() has taken the error from the socket. */
 		if (ret != -EPIPE && !sk->sk_err) {
 			WRITE_ONCE(sk->sk_err, -ret);
 			sk_error_report(sk);
 		}
 		*err = -ret;
 	}
-	if (taken) {
-		/* It was reported when it came. */
-		if (own && !sk->sk_err)
-			WRITE_ONCE(sk->sk_err, own);
-		sks_endpoint_err_back(end);
-	}
+	give_error_back(sk, end, taken);
 	*needs_retry = ret < (int)b->len && tcp_rtx_and_write_queues_empty(sk);
 	return max(ret, 0);
 }
 
-/* Nothing moves just now, and the source is locked: has its time run out? */
+/* Nothing moves just now. True if the splice's idle time is over. The source is locked. */
 static bool idle_is_over(struct splice *s)
 {
 	if (!s->idle)
@@ -228,13 +263,13 @@ static bool idle_is_over(struct splice *s)
 	return false;
 }
 
-/* With the source locked. The errno that ends the splice, 0 for an end without one,
- * or -1 if it goes on.
+/* Returns the errno that ends the splice, 0 for an end without one, or -1 if it goes on. The
+ * source is locked.
  */
 static int why_end(struct splice *s)
 {
 	if (s->src->sk_err)
-		return 0;	/* stays for the application */
+		return 0;	/* the application finds the source's error */
 	if (s->max && s->moved >= s->max)
 		return EFBIG;
 	if (test_bit(SPLICE_DROP, &s->flags))
@@ -244,7 +279,7 @@ static int why_end(struct splice *s)
 	return -1;
 }
 
-/* What the sink's TCP makes one packet of, which may be segmented later; as
+/* How many bytes the sink's TCP puts into one packet, which may be segmented later; as
  * tcp_xmit_size_goal(). The sink is locked.
  */
 static u32 sink_goal(const struct splice *s)
@@ -255,9 +290,9 @@ static u32 sink_goal(const struct splice *s)
 	return max_t(u32, tp->gso_segs, 1) * tp->mss_cache;
 }
 
-/* The sink would take nothing, and tells when it does: its queue is full. A corked one may
- * have room in its last packet, a paired one in its ring. What is wrong with it is for
- * sink_send().
+/* The sink's queue is full, and the sink will report when it has room. Not for a corked sink,
+ * which may have room in its last packet, nor for a paired one, which may have room in its ring.
+ * sink_send() deals with errors.
  */
 static bool sink_is_full(const struct splice *s)
 {
@@ -281,8 +316,8 @@ static enum mover_next move(struct splice *s, u32 *left, int *why)
 	struct batch b;
 	int err = 0;
 
-	/* Where more is behind it, whole packets: what is over waits in the source's queue
-	 * for the next time, which fills its packet.
+	/* If more data are behind, send whole packets. The remainder waits in the source's queue,
+	 * and the next round fills its packet.
 	 */
 	if (limit >= goal && limit < (u32)tcp_inq(s->src))
 		limit -= limit % goal;
@@ -290,14 +325,14 @@ static enum mover_next move(struct splice *s, u32 *left, int *why)
 		limit = min_t(u64, limit, s->max - s->moved);
 	if (!test_bit(SPLICE_TRACED, &s->flags))
 		sks_loop_ident(s->src, &s->src_id);
-	/* Before the batch, which takes time and may copy. */
+	/* Before the batch: to fill it takes time, and may copy. */
 	if (sink_is_full(s))
 		return NEXT_WAIT;
 	sks_batch_fill(s, &b, limit);
 	if (!b.len) {
 		if (b.foreign)
-			*why = 0;	/* a read says what is the matter */
-		/* An urgent byte was passed over, or there is no memory for a copy. */
+			*why = 0;	/* the application's next read finds the reason */
+		/* The batch has passed over an urgent byte, or has no memory for a copy. */
 		return has_data(s->src) ? NEXT_LATER : NEXT_ROUND;
 	}
 	sent = sink_send(s, &b, &err, &needs_retry);
@@ -309,13 +344,15 @@ static enum mover_next move(struct splice *s, u32 *left, int *why)
 	if (err)
 		*why = err;
 	else if (full)
-		*why = why_end(s);	/* the sink may have died of it */
+		*why = why_end(s);	/* the send may have found the sink dead */
 	if (full)
 		return needs_retry ? NEXT_LATER : NEXT_WAIT;
 	return *left >= goal ? NEXT_ROUND : NEXT_NOW;
 }
 
-/* The source is locked: no reader is to take what it was to move, or to read on behind that. */
+/* Whether the mover may take data: not while another reader is in the middle of a read, nor in the
+ * first round before readers that sleep in TCP's function have left. The source is locked.
+ */
 static bool may_take(struct splice *s, bool first)
 {
 	struct sock *src = s->src;
@@ -326,8 +363,8 @@ static bool may_take(struct splice *s, bool first)
 	return may;
 }
 
-/* The source is locked. The beginning of the splice is over, for setsockopt() to return:
- * what was queued then has moved, or the sink does not take it now.
+/* Lets setsockopt() return if the beginning of the splice is over: the bytes that were queued then
+ * have moved, or the sink does not take them now. The source is locked.
  */
 static void note_settled(struct splice *s, enum mover_next next)
 {
@@ -335,8 +372,8 @@ static void note_settled(struct splice *s, enum mover_next next)
 		sks_splice_settle(s);
 }
 
-/* The source is locked. Something has gone wrong with a sink that lives on, an ICMP error
- * for IP_RECVERR: sets *@why to it. False where the sink is busy.
+/* Sets *@why to an error of a sink that lives on, for example an ICMP error with IP_RECVERR. False
+ * if the sink is busy. The source is locked.
  */
 static bool note_sink_error(struct splice *s, int *why)
 {
@@ -393,7 +430,7 @@ static enum mover_next mover_round(struct splice *s, u32 *left)
 	return NEXT_WAIT;
 }
 
-/* The source is locked: a round, unless the splice has not begun or has ended. */
+/* A round, unless the splice has not begun or has ended. The source is locked. */
 static enum mover_next mover_round_if_runs(struct splice *s, u32 *left)
 {
 	const struct splice_endpoint *end = sks_endpoint_get(s->src);
@@ -425,7 +462,7 @@ void sks_mover_begin(struct splice *s)
 		sks_mover_queue(s);
 }
 
-/* Rounds until there is nothing to move, no room or no budget. */
+/* Rounds until there are no data, there is no room or the budget is used up. */
 static enum mover_next mover_rounds(struct splice *s)
 {
 	enum mover_next next;
@@ -441,9 +478,9 @@ static enum mover_next mover_rounds(struct splice *s)
 	return next;
 }
 
-/* The source has been freed; the sink forgets the splice. False if the sink is busy. One that
- * has forgotten the splice already may be owned for ever, and hold nothing of ours. A sink that
- * takes the splice only now has the mover look again: see splice().
+/* The splice has ended: makes the sink forget it. False if the sink is busy. A sink that has
+ * forgotten the splice already may be owned for ever, and holds nothing of the splice. If the sink
+ * takes the splice only now, that queues the mover again: see splice().
  */
 static bool leave_sink(struct splice *s)
 {
@@ -470,10 +507,10 @@ static bool leave_sink(struct splice *s)
 	return true;
 }
 
-/* Where a thread began, to know what it has run since. */
+/* A point in the run of a thread, to know later how long the thread has run since. */
 struct cpu_mark {
-	u64 awake;		/* ns, but for those that it waited for a CPU */
-	u64 ran;		/* ns, by the scheduler's count as of its last tick */
+	u64 awake;		/* ns, without those for which the thread waited for a CPU */
+	u64 ran;		/* ns, by the scheduler's count at its last tick */
 	unsigned long sleeps;
 };
 
@@ -491,19 +528,19 @@ static struct cpu_mark cpu_mark(void)
 	return m;
 }
 
-/* In ns. The scheduler's count leaves out sleep, which is for want of memory, but may be wrong
- * by a tick: it is taken where the thread did sleep. A module cannot bring it up to date.
+/* In ns. The scheduler's count leaves out sleep (here, for memory), but may be wrong by a tick,
+ * and a module cannot bring it up to date. So it counts only if the thread did sleep.
  */
 static u64 cpu_since(const struct cpu_mark *m)
 {
 	const struct cpu_mark now = cpu_mark();
-	/* the two clocks that it is made of do not run quite alike */
+	/* awake is the difference of two clocks, which do not run quite alike */
 	const u64 awake = max_t(s64, now.awake - m->awake, 0);
 
 	return now.sleeps == m->sleeps ? awake : min(awake, now.ran - m->ran);
 }
 
-/* What is left to do, or NEXT_WAIT. */
+/* Returns what is left to do, or NEXT_WAIT. */
 static enum mover_next mover_run(struct splice *s)
 {
 	enum mover_next next = NEXT_WAIT;
@@ -540,7 +577,7 @@ static void mover_run_and_plan(struct splice *s)
 void sks_mover_work(struct work_struct *work)
 {
 	struct splice *s = container_of(work, struct splice, work);
-	/* An end is short, and happens once. */
+	/* To end a splice is short, and happens once: no budget. */
 	const bool ends = READ_ONCE(s->flags) & (BIT(SPLICE_ENDED) |
 						 BIT(SPLICE_SOURCE_GONE) | BIT(SPLICE_DROP));
 	const struct cpu_mark mark = cpu_mark();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* sks_rx_recvmsg() of module/datapath/rx.c and proto_close() of module/datapath/proto.c, step by
- * step. The socket's lock keeps rcv_nxt, copied_seq and the tail still.
+/* sks_rx_recvmsg() of module/datapath/rx.c, its way to TCP in rx_tcp.c and proto_close() of
+ * module/datapath/proto.c, step by step. The socket's lock keeps rcv_nxt, copied_seq and the
+ * tail still.
  */
 #include "handover.h"
 
@@ -292,7 +293,7 @@ enum step reader(struct thread *t)
 pass:
 		S.b_lock = 0;
 tcp:
-		AT("recvmsg_pass: tcp_recvmsg");
+		AT("sks_rx_tcp_pass: tcp_recvmsg");
 		AWAIT(!S.b_lock && (S.copied_seq != S.rcv_nxt || S.b_done || S.b_err));
 		if (cfg->startup && t == &S.t[READER] && !t->message) {
 			t->message = 1;
