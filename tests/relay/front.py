@@ -437,7 +437,7 @@ def networks():
     with Relay(simple(f"to = '{echo.to()}'\nallow = ['127.0.0.0/24']\ndeny = ['127.0.0.7']\n")) as relay:
         for source, good in (("127.0.0.1", True), ("127.0.0.7", False), ("127.0.1.1", False)):
             check(relay.turns_away(source) != good, source)
-        check(relay.get()["listeners"]["one"]["ended"].get("denied") == 2)
+        relay.until(lambda s: s["listeners"]["one"]["ended"].get("denied") == 2)
 
 
 CASES = [in_turn, least_connections, by_source, retry, hangs, no_target, checks, names, names_anew, unix_sockets, ipv6, proxy_out,
