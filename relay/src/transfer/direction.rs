@@ -56,6 +56,9 @@ struct Grant {
 /// While bandwidth is limited a splice that moves nothing for so long gives back its slice.
 const SLICE_IDLE: Duration = Duration::from_millis(200);
 
+/// How long tokio may take to hear of bytes that are there: epoll tells of them at once.
+const UNHEARD: Duration = Duration::from_secs(1);
+
 /// Rounds that a direction makes before others get the thread.
 const ROUNDS: u32 = 16;
 
@@ -230,6 +233,11 @@ impl<'a> Direction<'a> {
             return self.refused(e);
         }
         let over = self.wait_end().await;
+        if matches!(over, Over::Error(_)) {
+            // The error may be the connection's own, and the kernel's mover not there yet: end
+            // the splice, so that the count is final and the rest can be read.
+            kernel::unsplice(self.source);
+        }
         let moved = self.way.meter.end(self.source);
         self.settle(&grant, moved);
         match over {
@@ -244,7 +252,10 @@ impl<'a> Direction<'a> {
                 }
             }
             Over::Error(e) if sys::is(&e, Errno::LOOP) => Step::End(End::Loop),
-            Over::Error(e) if sys::is(&e, Errno::PIPE) => Step::End(End::Sink(e)),
+            // The kernel hands on the sink's own error. The source has had none if it lives.
+            Over::Error(e) if sys::is(&e, Errno::PIPE) || self.source.is_connected() => {
+                Step::End(End::Sink(e))
+            }
             Over::Error(e) => self.last_bytes(e).await,
         }
     }
@@ -312,13 +323,11 @@ impl<'a> Direction<'a> {
         self.source.take_error().or_else(|| self.way.taken())
     }
 
-    /// A write has failed. `None` if the sink is well: the splice of the other direction, whose
-    /// source it is, has ended by that error, and the write took it; then it is told.
+    /// A write has failed. `None` if the sink lives. The sink is the source of the other
+    /// direction's splice then: the kernel has ended that splice by this error, and the write has
+    /// taken it. So the other direction is told.
     fn write_failed(&self, e: io::Error) -> Option<End> {
-        let is_an_end = [Errno::FBIG, Errno::TIMEDOUT, Errno::LOOP]
-            .iter()
-            .any(|end| sys::is(&e, *end));
-        if is_an_end && self.other.meter.is_spliced() && self.sink.is_connected() {
+        if self.other.meter.is_spliced() && self.sink.is_connected() {
             self.other.tell(e);
             return None;
         }
@@ -367,6 +376,13 @@ impl<'a> Direction<'a> {
             match self.copy_some(CHUNK as u64).await {
                 Ok(n) if n > 0 => {}
                 Err(end @ (End::Sink(_) | End::Idle)) => return Step::End(end),
+                // There are bytes, but tokio reads none before it has heard of them.
+                Err(End::Source(_)) if matches!(self.source.peek_now(), Ok(true)) => {
+                    let wait = tokio::time::timeout(UNHEARD, self.wait_readable());
+                    if !matches!(wait.await, Ok(Ok(()))) {
+                        break;
+                    }
+                }
                 _ => break,
             }
         }
