@@ -58,7 +58,7 @@ static int __init sks_init(void)
 		return err;
 	err = sks_match_init();
 	if (err)
-		goto err_chan;
+		goto err_end;
 	err = sks_splice_init();
 	if (err)
 		goto err_match;
@@ -99,7 +99,7 @@ err_hook:
 	sks_splice_exit();
 err_match:
 	sks_match_exit();
-err_chan:
+err_end:
 	sks_end_exit();
 	return err;
 }

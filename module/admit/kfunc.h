@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-#ifndef SOCKSPLICE_POLICY_H
-#define SOCKSPLICE_POLICY_H
+#ifndef SOCKSPLICE_KFUNC_H
+#define SOCKSPLICE_KFUNC_H
 
 #include <linux/types.h>
 
@@ -13,4 +13,4 @@ bool sks_kfunc_has_btf(void);		/* BPF can find the kfuncs */
 bool sks_kfunc_has_sockops(void);	/* sock_ops programs may call them */
 bool sks_kfunc_enrolls_all(void);
 
-#endif /* SOCKSPLICE_POLICY_H */
+#endif /* SOCKSPLICE_KFUNC_H */

@@ -8,8 +8,8 @@
  * task sleeps on that CPU. Each time it runs out, it wakes the tasks that were already asleep the
  * last time.
  */
-#ifndef SOCKSPLICE_MOMENT_H
-#define SOCKSPLICE_MOMENT_H
+#ifndef SOCKSPLICE_NAP_H
+#define SOCKSPLICE_NAP_H
 
 #include <linux/time64.h>
 
@@ -26,4 +26,4 @@ void sks_nap_exit(void);
  */
 void sks_nap(void);
 
-#endif /* SOCKSPLICE_MOMENT_H */
+#endif /* SOCKSPLICE_NAP_H */

@@ -6,8 +6,8 @@
  * object of that number still exists or not. Finding the place costs one search of the tree. The
  * caller's lock protects the struct ordered and the nodes.
  */
-#ifndef SOCKSPLICE_ORDER_H
-#define SOCKSPLICE_ORDER_H
+#ifndef SOCKSPLICE_ORDERED_H
+#define SOCKSPLICE_ORDERED_H
 
 #include <linux/rbtree.h>
 #include <linux/types.h>
@@ -60,4 +60,4 @@ static inline struct ordered_node *ordered_behind(const struct ordered *o, u64 n
 	return found;
 }
 
-#endif /* SOCKSPLICE_ORDER_H */
+#endif /* SOCKSPLICE_ORDERED_H */

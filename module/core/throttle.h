@@ -4,8 +4,8 @@
  * pause it takes a tenth of one CPU. The pause is a second at most, because the measured time also
  * holds the time in which the work was kept from running.
  */
-#ifndef SOCKSPLICE_REST_H
-#define SOCKSPLICE_REST_H
+#ifndef SOCKSPLICE_THROTTLE_H
+#define SOCKSPLICE_THROTTLE_H
 
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
@@ -19,4 +19,4 @@ static inline unsigned long sks_throttle(u64 began, unsigned long least)
 	return clamp(rest, least, max(least, (unsigned long)HZ));
 }
 
-#endif /* SOCKSPLICE_REST_H */
+#endif /* SOCKSPLICE_THROTTLE_H */

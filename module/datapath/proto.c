@@ -158,7 +158,7 @@ static int proto_unpair(struct sock *sk)
 		}
 		release_sock(sk);
 		/* The peer follows when it has read what we sent it. */
-		sks_unpair_chan(end, "setsockopt");
+		sks_unpair_end(end, "setsockopt");
 		/* Readers that sleep in our recvmsg wake up, and go on in TCP's. */
 		if (!err)
 			sks_wake_sleepers(sk);

@@ -14,8 +14,8 @@
  * It wakes no reader for bytes for which TCP has notified it. That would be one edge more than on
  * TCP.
  */
-#ifndef SOCKSPLICE_KICK_H
-#define SOCKSPLICE_KICK_H
+#ifndef SOCKSPLICE_RCVLOWAT_H
+#define SOCKSPLICE_RCVLOWAT_H
 
 #include <linux/types.h>
 
@@ -45,4 +45,4 @@ void sks_rcvlowat_marked(struct sock *sk);
 /* Ends the work. The caller knows that no socket is attached any more. May sleep. */
 void sks_rcvlowat_exit(void);
 
-#endif /* SOCKSPLICE_KICK_H */
+#endif /* SOCKSPLICE_RCVLOWAT_H */

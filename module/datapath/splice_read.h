@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-#ifndef SOCKSPLICE_SPLICE_H
-#define SOCKSPLICE_SPLICE_H
+#ifndef SOCKSPLICE_SPLICE_READ_H
+#define SOCKSPLICE_SPLICE_READ_H
 
 #include <linux/types.h>
 
@@ -34,4 +34,4 @@ ssize_t sks_pair_splice_read(struct socket *sock, loff_t *ppos,
 /* Registers with the hooks on splice(2) and SO_RCVLOWAT. Called before they are installed. */
 void sks_pair_splice_init(void);
 
-#endif /* SOCKSPLICE_SPLICE_H */
+#endif /* SOCKSPLICE_SPLICE_READ_H */

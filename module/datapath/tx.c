@@ -75,12 +75,12 @@ static const enum sks_stat route_stats[] = {
 /*
  * How many bytes of a ring of @size the reader @psk may leave unread.
  *
- * For the application a byte in the ring is as good as acknowledged. So no more may wait there
- * than TCP would acknowledge while the reader takes nothing, which is what its receive buffer
- * holds. The rest goes by TCP and meets a window that closes. Then TCP's own timers end the
- * connection, by TCP_USER_TIMEOUT or the retries of an orphan. Half of sk_rcvbuf is what
- * SO_RCVBUF asked for: the kernel doubles that, for overhead. A buffer that TCP tunes counts
- * as grown to its bound, as it would have grown had the bytes gone by TCP.
+ * To TCP the bytes of a ring count as acknowledged: none of its timers runs for them. So no more
+ * may wait there than TCP would acknowledge while the reader takes nothing, which is what the
+ * reader's receive buffer holds. The rest goes by TCP and meets a window that closes. Then TCP's
+ * own timers end the connection, by TCP_USER_TIMEOUT or the retries of an orphan. Half of
+ * sk_rcvbuf is what SO_RCVBUF asked for: the kernel doubles that, for overhead. A buffer that TCP
+ * tunes counts as grown to its bound, as it would have grown had the bytes gone by TCP.
  */
 static noinline u32 limit_of(const struct sock *psk, u32 size)
 {

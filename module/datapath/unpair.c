@@ -16,10 +16,10 @@
 
 #define DROP_DELAY_MAX	(HZ / 10)	/* longest time between two looks at slow readers */
 
-static void drop_work(struct work_struct *work);
-static DECLARE_DELAYED_WORK(drop, drop_work);
+static void unpair_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(unpair, unpair_work);
 
-/* drop_work() only. */
+/* unpair_work() only. */
 static struct pairs_batch batch;
 static unsigned int draining;		/* pairs seen in this pass */
 static bool soon;			/* a ring was closed or an end detached in this pass */
@@ -84,7 +84,7 @@ static bool is_dropped(struct pair_end *a, struct pair_end *b)
 	return test_bit(END_DROPPED, &a->flags) || test_bit(END_DROPPED, &b->flags);
 }
 
-static void drop_step(struct pair_end *a, struct pair_end *b)
+static void unpair_step(struct pair_end *a, struct pair_end *b)
 {
 	const bool a_closed = close_ring(a), b_closed = close_ring(b);
 
@@ -95,27 +95,27 @@ static void drop_step(struct pair_end *a, struct pair_end *b)
 		end_reader(b, a);
 }
 
-static void drop_work(struct work_struct *work)
+static void unpair_work(struct work_struct *work)
 {
 	static unsigned long delay = 1;	/* jiffies */
 	const u64 began = ktime_get_ns();
 
 	draining = 0;
 	soon = false;
-	sks_pairs_each(&batch, is_dropped, drop_step);
+	sks_pairs_each(&batch, is_dropped, unpair_step);
 	if (soon || !draining)
 		delay = 1;
 	else
 		delay = min(2 * delay, (unsigned long)DROP_DELAY_MAX);
 	/* A task that marks a pair starts the work. */
 	if (draining)
-		schedule_delayed_work(&drop, sks_throttle(began, delay));
+		schedule_delayed_work(&unpair, sks_throttle(began, delay));
 }
 
 static void start(void)
 {
-	cancel_delayed_work(&drop);
-	schedule_delayed_work(&drop, 0);
+	cancel_delayed_work(&unpair);
+	schedule_delayed_work(&unpair, 0);
 }
 
 /* Marks both ends. Counts and reports the pair once, even if both ends are marked at the same
@@ -134,7 +134,7 @@ static void mark(struct pair_end *a, struct pair_end *b, const char *reason)
 	sks_verdict_end(SOCKSPLICE_STAT_pairs_dropped, reason, a);
 }
 
-void sks_unpair_chan(struct pair_end *end, const char *reason)
+void sks_unpair_end(struct pair_end *end, const char *reason)
 {
 	struct pair_end *peer = sks_end_peer(end);
 
@@ -186,5 +186,5 @@ void sks_unpair_all(void)
 
 void sks_unpair_exit(void)
 {
-	cancel_delayed_work_sync(&drop);
+	cancel_delayed_work_sync(&unpair);
 }

@@ -11,8 +11,8 @@
  * socket. So a task that owns a socket across a page fault that never ends delays only its own
  * pair.
  */
-#ifndef SOCKSPLICE_DROP_H
-#define SOCKSPLICE_DROP_H
+#ifndef SOCKSPLICE_UNPAIR_H
+#define SOCKSPLICE_UNPAIR_H
 
 #include <linux/types.h>
 
@@ -22,7 +22,7 @@ struct pair_end;
 /* Begins to un-pair @end and its peer. The caller holds @end. @reason is one of those that enum
  * socksplice_event lists.
  */
-void sks_unpair_chan(struct pair_end *end, const char *reason);
+void sks_unpair_end(struct pair_end *end, const char *reason);
 
 /* Begins to un-pair the pair with this id. 0, or -ENOENT. */
 int sks_unpair_pair(u32 id);
@@ -35,4 +35,4 @@ void sks_unpair_all(void);
 /* Ends the work. The caller knows that no end is left. */
 void sks_unpair_exit(void);
 
-#endif /* SOCKSPLICE_DROP_H */
+#endif /* SOCKSPLICE_UNPAIR_H */

@@ -23,8 +23,8 @@
  *   - The ring belongs to the sender's end. So it outlives both sockets for as long as the reader
  *     is attached, and no TCP state frees it. Its pages come and go as pages.h says.
  */
-#ifndef SOCKSPLICE_CHAN_H
-#define SOCKSPLICE_CHAN_H
+#ifndef SOCKSPLICE_END_H
+#define SOCKSPLICE_END_H
 
 #include <linux/llist.h>
 #include <linux/mutex.h>
@@ -291,4 +291,4 @@ void sks_end_unpin(const struct sock *sk, struct pair_end *end);
 struct sock *sks_end_trylock(struct pair_end *end);
 void sks_end_unlock(struct sock *sk);
 
-#endif /* SOCKSPLICE_CHAN_H */
+#endif /* SOCKSPLICE_END_H */

@@ -324,7 +324,7 @@ void sks_pages_free(struct pair_end *end)
 }
 
 struct scan {
-	struct pair_end *chan[SCAN_RINGS];	/* held */
+	struct pair_end *ends[SCAN_RINGS];	/* held */
 	unsigned int n;
 };
 
@@ -340,7 +340,7 @@ static enum lru_status scan_entry(struct list_head *item, COMPAT_LRU_WALK_PARAMS
 	if (bytes != entry->seen)
 		entry->seen = bytes;
 	else if (scan->n < SCAN_RINGS && refcount_inc_not_zero(&entry->end->ref))
-		scan->chan[scan->n++] = entry->end;
+		scan->ends[scan->n++] = entry->end;
 	return LRU_ROTATE;
 }
 
@@ -366,8 +366,8 @@ static unsigned long scan_rings(struct shrinker *s, struct shrink_control *sc)
 	list_lru_walk_one(&rings, sc->nid, sc->memcg, scan_entry, &scan, &todo);
 	local_bh_enable();
 	for (i = 0; i < scan.n; i++) {
-		freed += sks_pages_release(scan.chan[i], 0);
-		sks_end_put(scan.chan[i], NULL);
+		freed += sks_pages_release(scan.ends[i], 0);
+		sks_end_put(scan.ends[i], NULL);
 	}
 	mm_account_reclaimed_pages(freed);
 	sks_stat_add(SOCKSPLICE_STAT_pages_reclaimed, freed);

@@ -132,8 +132,8 @@ static int batch_add(struct pair_end *a, struct pair_end *b, void *arg)
 		return -EAGAIN;
 	refcount_inc(&a->ref);
 	refcount_inc(&b->ref);
-	batch->chan[batch->n][0] = a;
-	batch->chan[batch->n][1] = b;
+	batch->ends[batch->n][0] = a;
+	batch->ends[batch->n][1] = b;
 	batch->n++;
 	return 0;
 }
@@ -153,8 +153,8 @@ void sks_pairs_each(struct pairs_batch *batch,
 		batch->n = 0;
 		more = sks_pairs_walk(&last, batch_add, batch);
 		for (i = 0; i < batch->n; i++) {
-			fn(batch->chan[i][0], batch->chan[i][1]);
-			sks_end_put(batch->chan[i][0], batch->chan[i][1]);
+			fn(batch->ends[i][0], batch->ends[i][1]);
+			sks_end_put(batch->ends[i][0], batch->ends[i][1]);
 			cond_resched();	/* users decide how long @fn takes */
 		}
 	} while (more);

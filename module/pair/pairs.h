@@ -28,7 +28,7 @@ int sks_pairs_walk(u64 *last, int (*fn)(struct pair_end *active,
 
 struct pairs_batch {
 	unsigned int n;
-	struct pair_end *chan[PAIRS_BATCH][2];
+	struct pair_end *ends[PAIRS_BATCH][2];
 	bool (*want)(struct pair_end *active, struct pair_end *passive);
 };
 

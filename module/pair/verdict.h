@@ -3,8 +3,8 @@
  * Verdicts: what becomes of a connection that was considered, and why. The functions here, and no
  * others, count each verdict, trace it (trace.h) and hand it to the sinks.
  */
-#ifndef SOCKSPLICE_EVENT_H
-#define SOCKSPLICE_EVENT_H
+#ifndef SOCKSPLICE_VERDICT_H
+#define SOCKSPLICE_VERDICT_H
 
 #include <net/sock.h>
 
@@ -39,4 +39,4 @@ struct verdict_sink {
 /* Called before anything can be paired. @sink is never freed. */
 void sks_verdict_register(const struct verdict_sink *sink);
 
-#endif /* SOCKSPLICE_EVENT_H */
+#endif /* SOCKSPLICE_VERDICT_H */

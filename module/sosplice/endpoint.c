@@ -232,11 +232,10 @@ void sks_endpoint_detach(struct sock *sk)
 	struct splice_endpoint *end = sks_endpoint_get(sk);
 
 	sock_owned_by_me(sk);
-	if (paired) {
+	if (paired)
 		WRITE_ONCE(paired->guest, NULL);
-	} else {
+	else
 		sks_slot_clear(sk);
-	}
 	restore_prot(sk);
 	endpoint_end(end);
 	/* Our own text is on the stack; inflight.h has what keeps it. */
@@ -297,11 +296,10 @@ int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare)
 	spin_lock_bh(&endpoints_lock);
 	ordered_add(&endpoints, &end->all);
 	spin_unlock_bh(&endpoints_lock);
-	if (paired) {
-		smp_store_release(&paired->guest, end);
-	} else {
+	if (paired)
+		smp_store_release(&paired->guest, end);	/* pairs with takes_data() */
+	else
 		sks_slot_fill(sk, SLOT_SPLICE, end);
-	}
 	sks_endpoint_ops_claim(sk, f);
 	/* If it cannot be hooked, the endpoint rests. */
 	return hook(sk, end) ? 0 : -EINVAL;

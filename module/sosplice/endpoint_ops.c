@@ -88,8 +88,9 @@ static int reader_wait(struct sock *sk, bool nonblock)
 	return err || nonblock ? err : sks_hook_restart(sk);
 }
 
-static int source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
-			  int flags COMPAT_ADDR_LEN_PARAM)
+/* Has @read, a recvmsg, read once the splice has ended. */
+static int read_behind_splice(typeof(tcp_prot.recvmsg) read, struct sock *sk, struct msghdr *msg,
+			      size_t len, int flags COMPAT_ADDR_LEN_PARAM)
 {
 	int ret = 0;
 
@@ -97,24 +98,22 @@ static int source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	if (!(flags & (MSG_ERRQUEUE | MSG_OOB)))
 		ret = reader_wait(sk, flags & MSG_DONTWAIT);
 	if (!ret)
-		ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+		ret = read(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 	sks_leave();
 	return ret;
 }
 
-/* Like source_recvmsg(), but PAIR's function reads, which knows of the ring. */
+static int source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
+			  int flags COMPAT_ADDR_LEN_PARAM)
+{
+	return read_behind_splice(tcp_prot.recvmsg, sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+}
+
+/* PAIR's function knows of the ring. */
 static int paired_source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 				 int flags COMPAT_ADDR_LEN_PARAM)
 {
-	int ret = 0;
-
-	sks_enter();
-	if (!(flags & (MSG_ERRQUEUE | MSG_OOB)))
-		ret = reader_wait(sk, flags & MSG_DONTWAIT);
-	if (!ret)
-		ret = sks_rx_recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
-	sks_leave();
-	return ret;
+	return read_behind_splice(sks_rx_recvmsg, sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 }
 
 static ssize_t source_splice_read(struct socket *sock, loff_t *ppos,

@@ -18,8 +18,8 @@
  * Either the sender sees that the splice has ended, and wakes the readers itself. Or the readers
  * that the end of the splice wakes find the sender's bytes.
  */
-#ifndef SOCKSPLICE_LEG_H
-#define SOCKSPLICE_LEG_H
+#ifndef SOCKSPLICE_PAIRED_IO_H
+#define SOCKSPLICE_PAIRED_IO_H
 
 #include <linux/bvec.h>
 #include <linux/socket.h>
@@ -65,4 +65,4 @@ bool sks_paired_io_must_wait(struct sock *sk);
 int sks_paired_io_send(struct sock *sk, struct msghdr *msg, size_t len,
 		       struct mem_cgroup *memcg);
 
-#endif /* SOCKSPLICE_LEG_H */
+#endif /* SOCKSPLICE_PAIRED_IO_H */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* The socket option SO_SPLICE: its arguments, and the ways in which calls reach it. */
-#ifndef SOCKSPLICE_SOPT_H
-#define SOCKSPLICE_SOPT_H
+#ifndef SOCKSPLICE_SOCKOPT_H
+#define SOCKSPLICE_SOCKOPT_H
 
 #include <linux/sockptr.h>
 
@@ -20,4 +20,4 @@ int sks_sockopt_set(struct sock *sk, sockptr_t arg, unsigned int len);
 /* getsockopt(SO_SPLICE). *@len is the room at @val, and on return the number of bytes written. */
 int sks_sockopt_get(const struct sock *sk, sockptr_t val, int *len);
 
-#endif /* SOCKSPLICE_SOPT_H */
+#endif /* SOCKSPLICE_SOCKOPT_H */

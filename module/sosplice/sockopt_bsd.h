@@ -7,8 +7,8 @@
  * few instructions. It is done when SO_SPLICE is first switched on, and stays until the module
  * goes or so_splice_literal is set to 0. So splices can be ended while SO_SPLICE is off.
  */
-#ifndef SOCKSPLICE_LITERAL_H
-#define SOCKSPLICE_LITERAL_H
+#ifndef SOCKSPLICE_SOCKOPT_BSD_H
+#define SOCKSPLICE_SOCKOPT_BSD_H
 
 #include <linux/types.h>
 
@@ -29,4 +29,4 @@ void sks_sockopt_bsd_update(void);
 /* 0 if calls are redirected, LITERAL_UNUSED, or why they cannot be (-errno). */
 int sks_sockopt_bsd_status(void);
 
-#endif /* SOCKSPLICE_LITERAL_H */
+#endif /* SOCKSPLICE_SOCKOPT_BSD_H */

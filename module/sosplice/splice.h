@@ -27,8 +27,8 @@
  * setsockopt() moves what was queued before. It waits for the source's lock while it holds none,
  * and tries the sink's.
  */
-#ifndef SOCKSPLICE_SOSPLICE_H
-#define SOCKSPLICE_SOSPLICE_H
+#ifndef SOCKSPLICE_SPLICE_H
+#define SOCKSPLICE_SPLICE_H
 
 #include <linux/completion.h>
 #include <linux/mm_types.h>
@@ -204,4 +204,4 @@ void sks_mover_stop_tick(struct splice *s);
  */
 bool sks_mover_later(struct delayed_work *work, unsigned long delay);
 
-#endif /* SOCKSPLICE_SOSPLICE_H */
+#endif /* SOCKSPLICE_SPLICE_H */

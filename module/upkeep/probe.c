@@ -109,7 +109,7 @@ static void probe_end(struct pair_end *end, struct pair_end *peer)
 	if (end->probe_pending && time_after_eq(jiffies, end->probe_since + patience)) {
 		end->probe_pending = false;
 		sks_stat_inc(SOCKSPLICE_STAT_probes_lost);
-		sks_unpair_chan(end, "path");
+		sks_unpair_end(end, "path");
 		return;
 	}
 	probe_send(end);

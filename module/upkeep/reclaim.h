@@ -4,8 +4,8 @@
  * After a second a ring keeps one page, and after sks_ring_idle seconds none. The next send
  * allocates pages again.
  */
-#ifndef SOCKSPLICE_IDLE_H
-#define SOCKSPLICE_IDLE_H
+#ifndef SOCKSPLICE_RECLAIM_H
+#define SOCKSPLICE_RECLAIM_H
 
 /* Starts the work, because there is a live pair. Any context. */
 void sks_reclaim_start(void);
@@ -13,4 +13,4 @@ void sks_reclaim_start(void);
 /* Ends the work. The caller knows that no end is left. */
 void sks_reclaim_exit(void);
 
-#endif /* SOCKSPLICE_IDLE_H */
+#endif /* SOCKSPLICE_RECLAIM_H */

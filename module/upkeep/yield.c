@@ -33,10 +33,10 @@
 /* Most devices, and most entries of their lists, that one search goes through. */
 #define TAP_BUDGET	4096
 
-static void tap_work(struct work_struct *work);
-static DECLARE_DELAYED_WORK(tap, tap_work);
+static void yield_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(yield_dwork, yield_work);
 
-/* tap_work() only. */
+/* yield_work() only. */
 static struct pairs_batch batch;
 static bool any;		/* this pass has met a pair that yields */
 
@@ -211,11 +211,11 @@ static void yield_if_seen(struct pair_end *a, struct pair_end *b)
 	const bool seen = end_is_seen(a) || end_is_seen(b);
 
 	if (seen && a->capture_seen)
-		sks_unpair_chan(a, "captured");
+		sks_unpair_end(a, "captured");
 	a->capture_seen = seen;
 }
 
-static void tap_work(struct work_struct *work)
+static void yield_work(struct work_struct *work)
 {
 	const u64 began = ktime_get_ns();
 
@@ -223,15 +223,15 @@ static void tap_work(struct work_struct *work)
 	sks_pairs_each(&batch, yields, yield_if_seen);
 	/* The next new pair that yields starts the work again. */
 	if (any)
-		schedule_delayed_work(&tap, sks_throttle(began, TAP_INTERVAL));
+		schedule_delayed_work(&yield_dwork, sks_throttle(began, TAP_INTERVAL));
 }
 
 void sks_yield_start(void)
 {
-	schedule_delayed_work(&tap, TAP_INTERVAL);
+	schedule_delayed_work(&yield_dwork, TAP_INTERVAL);
 }
 
 void sks_yield_exit(void)
 {
-	cancel_delayed_work_sync(&tap);
+	cancel_delayed_work_sync(&yield_dwork);
 }

@@ -17,8 +17,8 @@
  * pairs of such a policy. A capture counts once two looks in a row saw it. New connections are
  * checked during their handshake.
  */
-#ifndef SOCKSPLICE_TAP_H
-#define SOCKSPLICE_TAP_H
+#ifndef SOCKSPLICE_YIELD_H
+#define SOCKSPLICE_YIELD_H
 
 #include <linux/types.h>
 
@@ -36,4 +36,4 @@ void sks_yield_start(void);
 /* Ends the work. The caller knows that no end is left. May sleep. */
 void sks_yield_exit(void);
 
-#endif /* SOCKSPLICE_TAP_H */
+#endif /* SOCKSPLICE_YIELD_H */

@@ -63,7 +63,7 @@ static bool is_done(void)
 enum step drop_reader(struct thread *t)
 {
 	BEGIN;
-	AT("sks_unpair_chan");
+	AT("sks_unpair_end");
 	LATER();
 	SHARED(S.dropped) = 1;
 	if (!S.tx_closed) {

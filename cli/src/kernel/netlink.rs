@@ -515,9 +515,8 @@ mod tests {
         assert!(changed.take(&done(SEQ, NLM_F_DUMP_INTR)).unwrap() && !changed.whole);
     }
 
-    /// In the place of the kernel: the answers that an earlier request left stand first.
-    #[test]
-    fn a_stale_answer_is_not_this_ones() {
+    /// A family whose next request is number `SEQ`, and the socket that stands for the kernel.
+    fn family() -> (Family, UnixDatagram) {
         let (ours, kernel) = UnixDatagram::pair().unwrap();
         // SAFETY: the descriptor is the socket's alone.
         let socket = unsafe { Socket::from_raw_fd(OwnedFd::from(ours).into_raw_fd()) };
@@ -529,6 +528,13 @@ mod tests {
             version: 1,
             groups: Vec::new(),
         };
+        (family, kernel)
+    }
+
+    /// In the place of the kernel: the answers that an earlier request left stand first.
+    #[test]
+    fn a_stale_answer_is_not_this_ones() {
+        let (family, kernel) = family();
         for stale in [value(SEQ - 1, 1), error(SEQ - 1, 0), error(SEQ - 1, 13)] {
             kernel.send(&stale).unwrap();
         }
@@ -546,17 +552,7 @@ mod tests {
     /// A dump that was changed on its way is asked for again, a few times.
     #[test]
     fn a_changed_dump_is_repeated() {
-        let (ours, kernel) = UnixDatagram::pair().unwrap();
-        // SAFETY: the descriptor is the socket's alone.
-        let socket = unsafe { Socket::from_raw_fd(OwnedFd::from(ours).into_raw_fd()) };
-        let family = Family {
-            socket,
-            port: PORT,
-            seq: Cell::new(SEQ - 1),
-            id: 99,
-            version: 1,
-            groups: Vec::new(),
-        };
+        let (family, kernel) = family();
         kernel.send(&value(SEQ, 1)).unwrap();
         kernel.send(&done(SEQ, NLM_F_DUMP_INTR)).unwrap();
         kernel.send(&value(SEQ + 1, 2)).unwrap();

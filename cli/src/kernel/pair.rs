@@ -193,7 +193,7 @@ pub mod tests {
     use super::*;
     use netlink_packet_core::{DefaultNla, Emitable};
 
-    fn emit(list: &[DefaultNla]) -> Vec<u8> {
+    pub fn emit(list: &[DefaultNla]) -> Vec<u8> {
         let mut bytes = vec![0; list.buffer_len()];
         list.emit(&mut bytes);
         bytes

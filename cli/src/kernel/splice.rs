@@ -89,13 +89,8 @@ impl End {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use netlink_packet_core::{DefaultNla, Emitable};
-
-    fn emit(list: &[DefaultNla]) -> Vec<u8> {
-        let mut bytes = vec![0; list.buffer_len()];
-        list.emit(&mut bytes);
-        bytes
-    }
+    use crate::kernel::pair::tests::emit;
+    use netlink_packet_core::DefaultNla;
 
     pub fn splice(address: &[u8]) -> io::Result<Splice> {
         let u64n = |kind, n: u64| DefaultNla::new(kind, n.to_ne_bytes().to_vec());
