@@ -7,8 +7,10 @@
  * matches several policies, the first one decides. The module then pairs the two
  * ends if both are enrolled and it has proof that they belong together.
  *
- * The program has no state. Its configuration is constant once it is loaded.
- * New policies are a new program, so a connection never sees half of them.
+ * The configuration is constant once it is loaded. New policies are a new set of
+ * programs, so a connection never sees half of them. Two more programs keep the map
+ * of the cgroups that the policies name now: a policy has paths, and the cgroup at
+ * a path comes and goes.
  *
  * The same object runs on every kernel. It declares the few kernel structures
  * that it reads. The loader relocates the offsets of their members.
@@ -52,8 +54,13 @@ struct kernfs_node {
 	__u64 id;
 };
 
+struct cgroup_root {
+	int hierarchy_id;
+};
+
 struct cgroup {
 	struct kernfs_node *kn;
+	struct cgroup_root *root;
 	int level;
 	struct cgroup *ancestors[];
 };
@@ -92,14 +99,64 @@ const volatile struct policy_config config SEC(".rodata.config");
 
 /*
  * The key is a cgroup's id. The value has bit N set if policy N names the cgroup.
- * The command line sets max_entries to the number of cgroups.
+ * The command line adds the cgroups that exist when the policies are set, after it has
+ * attached the two programs that add and remove later ones.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, POLICY_CGROUPS);
+	__type(key, __u64);
+	__type(value, __u32);
+} cgroups SEC(".maps");
+
+/*
+ * Paths without a '*'. The value has bit N set if policy N has the path. The command line
+ * sets max_entries and the contents, and freezes both maps.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
-	__type(key, __u64);
+	__type(key, struct policy_path);
 	__type(value, __u32);
-} cgroups SEC(".maps");
+} paths SEC(".maps");
+
+/* Paths with a '*'. One without policies is unused. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, POLICY_PATTERNS);
+	__type(key, __u32);
+	__type(value, struct policy_pattern);
+} patterns SEC(".maps");
+
+/*
+ * The path of the cgroup that is being made, and the state of its comparison with a pattern.
+ * It is no local variable: too long for the stack, and the verifier would follow each value
+ * that the state can have. cgroup_mutex lets one task in.
+ */
+struct glob {
+	struct policy_path path;
+	__u32 p;	/* the next byte of the pattern */
+	__u32 s;	/* the next byte of the path */
+	__u32 star;	/* behind the pattern's last '*', or 0: a pattern begins with '/' */
+	__u32 taken;	/* where in the path that '*' ends */
+	__u32 matches;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct glob);
+} globs SEC(".maps");
+
+/* Cgroups for which `cgroups` had no room or no memory. Their connections stay on TCP. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} missed SEC(".maps");
 
 /* Returns the policies that name the socket's cgroup, or one above it. */
 static __u32 by_cgroup(struct sock *sk)
@@ -285,6 +342,114 @@ int BPF_PROG(policy, struct sock *sk, int oldstate, int newstate)
 		opts.flags |= SOCKSPLICE_PAIR_YIELDS;
 	/* The module counts every refusal with its reason. */
 	bpf_sock_splice_pair_sk(sk, &opts, sizeof(opts));
+	return 0;
+}
+
+struct glob_step {
+	struct glob *glob;
+	struct policy_pattern *pattern;
+};
+
+/* One step of a comparison; 1 ends it. After a difference the last '*' takes one byte more. */
+static long glob_step(__u32 i, void *data)
+{
+	const struct policy_path *pattern = &((struct glob_step *)data)->pattern->path;
+	struct glob *g = ((struct glob_step *)data)->glob;
+	char p = pattern->text[g->p & (POLICY_PATH - 1)];
+	char s = g->path.text[g->s & (POLICY_PATH - 1)];
+
+	if (p == '*') {
+		g->star = ++g->p;
+		g->taken = g->s;
+	} else if (p == s && s) {
+		g->p++;
+		g->s++;
+	} else if (p == s) {
+		g->matches = 1;
+		return 1;
+	} else {
+		s = g->path.text[g->taken & (POLICY_PATH - 1)];
+		if (!g->star || !s || s == '/')
+			return 1;
+		g->s = ++g->taken;
+		g->p = g->star;
+	}
+	return 0;
+}
+
+/*
+ * The policies of pattern @i if it matches the path in `globs`, else 0. The function is not
+ * static, so the verifier checks it once, as flow_matches().
+ */
+__noinline int policies_of_pattern(__u32 i)
+{
+	__u32 zero = 0;
+	struct glob_step step = {
+		.glob = bpf_map_lookup_elem(&globs, &zero),
+		.pattern = bpf_map_lookup_elem(&patterns, &i),
+	};
+	struct glob *g = step.glob;
+
+	if (!g || !step.pattern || !step.pattern->policies)
+		return 0;
+	g->p = 0;
+	g->s = 0;
+	g->star = 0;
+	g->taken = 0;
+	g->matches = 0;
+	/* Each end of a '*' costs at most the pattern's length in steps. */
+	bpf_loop(POLICY_PATH * POLICY_PATH, glob_step, &step, 0);
+	return g->matches ? step.pattern->policies : 0;
+}
+
+/* True for a cgroup of version 2. */
+static bool is_unified(struct cgroup *cgrp)
+{
+	return !cgrp->root->hierarchy_id;
+}
+
+/* Runs under cgroup_mutex, before a process can be put into the new cgroup. */
+SEC("tp_btf/cgroup_mkdir")
+int BPF_PROG(track_mkdir, struct cgroup *cgrp, const char *path)
+{
+	struct policy_path *text;
+	struct glob *glob;
+	__u32 policies = 0, *exact, zero = 0;
+	__u64 id, *count;
+	long len;
+
+	glob = bpf_map_lookup_elem(&globs, &zero);
+	if (!glob || !is_unified(cgrp))
+		return 0;
+	text = &glob->path;
+	__builtin_memset(text, 0, sizeof(*text));
+	len = bpf_probe_read_kernel_str(text->text, sizeof(text->text), path);
+	/* The helper cuts a longer path: no policy can have it, and no pattern means its head. */
+	if (len <= 1 || len >= POLICY_PATH)
+		return 0;
+	for (__u32 i = 0; i < POLICY_PATTERNS; i++)
+		policies |= policies_of_pattern(i);
+	exact = bpf_map_lookup_elem(&paths, text);
+	if (exact)
+		policies |= *exact;
+	if (!policies)
+		return 0;
+	id = cgrp->kn->id;
+	if (bpf_map_update_elem(&cgroups, &id, &policies, BPF_ANY)) {
+		count = bpf_map_lookup_elem(&missed, &zero);
+		if (count)
+			__sync_fetch_and_add(count, 1);
+	}
+	return 0;
+}
+
+SEC("tp_btf/cgroup_rmdir")
+int BPF_PROG(track_rmdir, struct cgroup *cgrp, const char *path)
+{
+	__u64 id = cgrp->kn->id;
+
+	if (is_unified(cgrp))
+		bpf_map_delete_elem(&cgroups, &id);
 	return 0;
 }
 

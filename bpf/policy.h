@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define POLICY_LAYOUT		4
+#define POLICY_LAYOUT		5
 /* As many as a cgroup's mask has bits. */
 #define POLICY_MAX		32
 #define POLICY_NAME		32
@@ -18,6 +18,12 @@
 #define POLICY_CIDRS		64
 /* A cgroup deeper than this below the root cannot be named. */
 #define POLICY_CGROUP_DEPTH	64
+/* Bytes of a cgroup's path, or of a pattern, with the NUL. A power of two. */
+#define POLICY_PATH		512
+/* How many patterns all policies together can have. */
+#define POLICY_PATTERNS		64
+/* How many cgroups they can name at one time. */
+#define POLICY_CGROUPS		65536
 
 /* Both ends of the range are part of it. */
 struct policy_ports {
@@ -46,6 +52,20 @@ struct policy {
 	__u32 n_cidrs;		/* 0: every address */
 	struct policy_ports ports[POLICY_PORTS];
 	struct policy_cidr cidrs[POLICY_CIDRS];
+};
+
+/*
+ * The path of a cgroup as the kernel writes it: from the root of the hierarchy, with a leading
+ * '/', and zeroes up to the end.
+ */
+struct policy_path {
+	char text[POLICY_PATH] __attribute__((aligned(8)));
+};
+
+/* A path in which each '*' stands for any bytes but '/'. */
+struct policy_pattern {
+	struct policy_path path;
+	__u32 policies;		/* bit N: policy N has this pattern */
 };
 
 /* The first policy that a socket matches decides. */

@@ -129,7 +129,7 @@ pub enum PolicyCommand {
 
     /// Print what is in force as a file for 'policy apply'
     ///
-    /// Applying it changes nothing. It leaves out cgroups that were removed.
+    /// Applying it changes nothing.
     Export,
 
     /// Show the policies, in the order in which they decide
@@ -174,10 +174,16 @@ pub struct Wait {
 
 #[derive(Args)]
 pub struct PolicySet {
-    /// A cgroup, with those below it: a path under the cgroup2 mount, or
-    /// relative to it; '/' is every process
-    #[arg(long = "cgroup", value_name = "PATH", required = true, num_args = 1..)]
+    /// A cgroup, with those below it: a path under the cgroup2 mount, or relative to it;
+    /// '/' is every process. It need not exist yet: the policy matches when it comes, and
+    /// when it comes again. '*' stands for any part of one component, a last component '**'
+    /// for every cgroup below
+    #[arg(long = "cgroup", value_name = "PATH", required_unless_present = "units", num_args = 1..)]
     pub cgroups: Vec<PathBuf>,
+
+    /// The cgroup of a systemd unit, whether it runs or not; '.service' can be left out
+    #[arg(long = "unit", value_name = "UNIT", num_args = 1..)]
+    pub units: Vec<String>,
 
     /// Only where the local or the remote port is one of these
     #[arg(long = "port", value_name = "N|N-M", num_args = 1..)]

@@ -10,10 +10,12 @@ use crate::commands::drain;
 use crate::error::Result;
 use crate::kernel::module::{self, Module};
 use crate::output::{Answer, SCHEMA, yes_no};
+use crate::policy::cgroups::{self, Now};
 use crate::policy::config::{self, Policy};
 use crate::policy::file::{self, Features};
-use crate::policy::{Paths, enact, live, paths, pin, require_btf};
+use crate::policy::{enact, live, pin, require_btf};
 use crate::system::cgroup::Hierarchy;
+use crate::system::unit;
 use crate::values::size;
 
 /// The name of the one policy that `policy set` makes.
@@ -22,8 +24,12 @@ const DEFAULT: &str = "default";
 pub fn set(arguments: PolicySet) -> Result<Answer> {
     module::require_root()?;
     let hierarchy = Hierarchy::find()?;
-    let ids: Result<Vec<u64>> = arguments.cgroups.iter().map(|p| hierarchy.id(p)).collect();
-    let mut cgroups = ids?;
+    hierarchy.require_root()?;
+    let paths: Result<Vec<String>> = arguments.cgroups.iter().map(|p| hierarchy.path(p)).collect();
+    let mut cgroups = paths?;
+    for unit in &arguments.units {
+        cgroups.push(unit::cgroup(unit)?);
+    }
     cgroups.sort_unstable();
     cgroups.dedup();
     let name = DEFAULT.parse().expect("is a name");
@@ -40,34 +46,41 @@ pub fn set(arguments: PolicySet) -> Result<Answer> {
         ..Policy::new(name)
     }];
     config::check(&policies)?;
-    let (_, status) = Module::open()?;
+    let (module, status) = Module::open()?;
     require_btf(&status)?;
 
     enact::policies(&policies)?;
-    Ok(Answer::new(
-        "",
-        to_json(&policies, &paths(&policies, &hierarchy)),
-    ))
+    in_force(&policies, &hierarchy, &module)
+}
+
+/// The answer of a command that has set policies: a line for each thing that keeps them from
+/// pairing.
+fn in_force(policies: &[Policy], hierarchy: &Hierarchy, module: &Module) -> Result<Answer> {
+    let now = Now::of(policies, hierarchy)?;
+    let mut notes = now.notes(policies);
+    if !policies.is_empty() && !module.status()?.pairing {
+        notes.push("pairing is off; run 'socksplice feature set pairing on'".into());
+    }
+    let mut json = to_json(policies, &now);
+    json["notes"] = json!(notes);
+    let text = notes.iter().map(|note| format!("{note}\n"));
+    Ok(Answer::new(text.collect::<String>(), json))
 }
 
 pub fn apply(path: &Path) -> Result<Answer> {
     module::require_root()?;
     let hierarchy = Hierarchy::find()?;
+    hierarchy.require_root()?;
     let (policies, features) = file::Source::read(path)?.parse(&hierarchy)?;
     let (module, _) = Module::open()?;
 
     enact::file(&module, features, &policies)?;
-    Ok(Answer::new(
-        "",
-        to_json(&policies, &paths(&policies, &hierarchy)),
-    ))
+    in_force(&policies, &hierarchy, &module)
 }
 
 pub fn export() -> Result<Answer> {
     let (_, status) = Module::open()?;
-    let policies = live()?;
-    let paths = paths(&policies, &Hierarchy::find()?);
-    let text = file::render(&policies, Features::of(&status), &paths);
+    let text = file::render(&live()?, Features::of(&status));
     let json = json!({ "schema": SCHEMA, "file": text });
     Ok(Answer::new(text, json))
 }
@@ -78,9 +91,10 @@ pub fn show() -> Result<Answer> {
     if policies.is_empty() {
         return Ok(Answer::new("no policy is set\n", none()));
     }
-    let paths = paths(&policies, &Hierarchy::find()?);
-    let blocks: Vec<String> = policies.iter().map(|p| to_text(p, &paths)).collect();
-    Ok(Answer::new(blocks.join("\n"), to_json(&policies, &paths)))
+    let now = Now::of(&policies, &Hierarchy::find()?)?;
+    let blocks = policies.iter().enumerate().map(|(i, p)| to_text(p, i, &now));
+    let blocks: Vec<String> = blocks.collect();
+    Ok(Answer::new(blocks.join("\n"), to_json(&policies, &now)))
 }
 
 pub fn clear(arguments: PolicyClear) -> Result<Answer> {
@@ -107,14 +121,17 @@ pub fn clear(arguments: PolicyClear) -> Result<Answer> {
     Ok(answer)
 }
 
-fn to_text(policy: &Policy, paths: &Paths) -> String {
+fn to_text(policy: &Policy, i: usize, now: &Now) -> String {
     let list = |items: Vec<String>, none: &str| match items.is_empty() {
         true => none.to_string(),
         false => items.join(" "),
     };
-    let cgroups = policy.cgroups.iter().map(|id| match paths.get(id) {
-        Some(path) => path.clone(),
-        None => format!("(removed, was id {id})"),
+    let cgroups = policy.cgroups.iter().map(|path| {
+        match (now.named(i, path).len(), cgroups::is_pattern(path)) {
+            (0, _) => format!("{path} (waiting)"),
+            (n, true) => format!("{path} ({n} now)"),
+            (_, false) => path.clone(),
+        }
     });
     let ports: Vec<String> = policy.ports.iter().map(|p| p.to_string()).collect();
     let cidrs: Vec<String> = policy.cidrs.iter().map(|c| c.to_string()).collect();
@@ -161,8 +178,19 @@ fn none() -> Value {
     json!({ "schema": SCHEMA, "policy": null, "policies": [] })
 }
 
-fn to_json(policies: &[Policy], paths: &Paths) -> Value {
-    let one = |policy: &Policy| {
+fn to_json(policies: &[Policy], now: &Now) -> Value {
+    let named = |i: usize, path: &str| {
+        let named = now.named(i, path);
+        let list = named.iter().map(|c| json!({ "id": c.id, "path": c.path }));
+        json!({
+            "path": path,
+            // Of the one cgroup of this path. Null if it waits, or for a pattern.
+            "id": named.first().filter(|_| !cgroups::is_pattern(path)).map(|c| c.id),
+            "named": list.collect::<Vec<Value>>(),
+            "waiting": named.is_empty(),
+        })
+    };
+    let one = |(i, policy): (usize, &Policy)| {
         let cgroups = policy.cgroups.iter();
         let ports = policy.ports.iter();
         let cidrs = policy.cidrs.iter();
@@ -171,7 +199,7 @@ fn to_json(policies: &[Policy], paths: &Paths) -> Value {
             "group": policy.name.group(),
             "pair": policy.pair,
             "cgroups": cgroups
-                .map(|id| json!({ "id": id, "path": paths.get(id) }))
+                .map(|path| named(i, path))
                 .collect::<Vec<Value>>(),
             "ports": ports
                 .map(|p| json!({ "first": p.first, "last": p.last }))
@@ -185,6 +213,6 @@ fn to_json(policies: &[Policy], paths: &Paths) -> Value {
             "on_capture": policy.on_capture,
         })
     };
-    let list: Vec<Value> = policies.iter().map(one).collect();
+    let list: Vec<Value> = policies.iter().enumerate().map(one).collect();
     json!({ "schema": SCHEMA, "policy": list.first(), "policies": list })
 }

@@ -13,14 +13,15 @@ use crate::values::cidr::Cidr;
 use crate::values::port::PortRange;
 
 /// The version of the bytes; those of another one are not understood.
-const LAYOUT: u32 = 4;
+const LAYOUT: u32 = 5;
 /// How many policies there can be.
 pub const MAX: usize = 32;
 /// How many port ranges and networks each of them can list.
 pub const PORTS: usize = 64;
 pub const CIDRS: usize = 64;
-/// How many cgroups all of them together can name.
+/// How many cgroups all of them together can name by their paths, and by patterns.
 pub const CGROUPS: usize = 4096;
+pub const PATTERNS: usize = 64;
 
 const NAME: usize = 32;
 const CIDR_WORDS: usize = 9;
@@ -67,8 +68,9 @@ pub struct Policy {
     pub name: Name,
     /// False: what matches stays on TCP.
     pub pair: bool,
-    /// Their ids, in order. They live in a map, not among the bytes.
-    pub cgroups: Vec<u64>,
+    /// Their paths from the root of the hierarchy, in order. In a path each '*' stands for any
+    /// bytes but '/'. They live in maps, not among the bytes.
+    pub cgroups: Vec<String>,
     pub ports: Vec<PortRange>,
     pub cidrs: Vec<Cidr>,
     pub loopback_only: bool,
@@ -215,16 +217,19 @@ pub fn check(policies: &[Policy]) -> Result<()> {
             .remedy("raise ring-max, or leave it out"));
         }
     }
-    too_many(masks(policies).len(), CGROUPS, "cgroups")
-        .map_err(|e| e.remedy("name those above them"))
+    let (patterns, exact): (Vec<_>, Vec<_>) =
+        masks(policies).into_keys().partition(|p| p.contains('*'));
+    let above = |e: Error| e.remedy("name those above them");
+    too_many(exact.len(), CGROUPS, "cgroups").map_err(above)?;
+    too_many(patterns.len(), PATTERNS, "patterns of cgroups").map_err(above)
 }
 
-/// Which policies name each cgroup, by their bits.
-pub fn masks(policies: &[Policy]) -> BTreeMap<u64, u32> {
+/// Which policies have each path, by their bits.
+pub fn masks(policies: &[Policy]) -> BTreeMap<String, u32> {
     let mut masks = BTreeMap::new();
     for (i, policy) in policies.iter().enumerate() {
-        for id in &policy.cgroups {
-            *masks.entry(*id).or_insert(0) |= 1 << i;
+        for path in &policy.cgroups {
+            *masks.entry(path.clone()).or_insert(0) |= 1 << i;
         }
     }
     masks
@@ -243,7 +248,7 @@ pub fn to_bytes(policies: &[Policy]) -> Vec<u8> {
 }
 
 /// The reverse of [`to_bytes`] and [`masks`].
-pub fn from_bytes(bytes: &[u8], masks: &BTreeMap<u64, u32>) -> Result<Vec<Policy>> {
+pub fn from_bytes(bytes: &[u8], masks: &BTreeMap<String, u32>) -> Result<Vec<Policy>> {
     let unknown = || {
         Error::new("the policy was set by another version of this program").remedy("set it again")
     };
@@ -256,7 +261,7 @@ pub fn from_bytes(bytes: &[u8], masks: &BTreeMap<u64, u32>) -> Result<Vec<Policy
     for (i, part) in parts.take(count).enumerate() {
         let mut policy = Policy::from_bytes(part).map_err(|_| unknown())?;
         let named = masks.iter().filter(|(_, mask)| *mask & (1 << i) != 0);
-        policy.cgroups = named.map(|(id, _)| *id).collect();
+        policy.cgroups = named.map(|(path, _)| path.clone()).collect();
         policies.push(policy);
     }
     Ok(policies)
@@ -266,6 +271,7 @@ pub fn from_bytes(bytes: &[u8], masks: &BTreeMap<u64, u32>) -> Result<Vec<Policy
 mod tests {
     use super::*;
     use crate::error::USAGE;
+    use crate::system::cgroup;
 
     const HEADER: &str = include_str!("../../../bpf/policy.h");
 
@@ -281,6 +287,9 @@ mod tests {
             ("NAME", NAME),
             ("PORTS", PORTS),
             ("CIDRS", CIDRS),
+            ("PATTERNS", PATTERNS),
+            ("PATH", cgroup::PATH),
+            ("CGROUP_DEPTH", cgroup::DEPTH),
         ] {
             let start = format!("#define POLICY_{name}\t");
             let line = HEADER.lines().find(|l| l.starts_with(&start)).unwrap();
@@ -293,7 +302,7 @@ mod tests {
     fn come_back_from_their_bytes() {
         let full = Policy {
             pair: false,
-            cgroups: vec![1, 7],
+            cgroups: vec!["/a/*".into(), "/b".into()],
             ports: vec!["80".parse().unwrap(), "8000-8999".parse().unwrap()],
             cidrs: vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
             on_capture: OnCapture::Unpair,
@@ -305,13 +314,13 @@ mod tests {
             ..named("full")
         };
         let most = Policy {
-            cgroups: vec![7],
+            cgroups: vec!["/b".into()],
             ports: vec!["1-2".parse().unwrap(); PORTS],
             cidrs: vec!["::1".parse().unwrap(); CIDRS],
             ..named("a-name-that-is-31-bytes-long.__")
         };
         let last = Policy {
-            cgroups: vec![9],
+            cgroups: vec!["/".into()],
             ..named("last")
         };
         let mut many = vec![most.clone(); MAX - 1];
@@ -335,13 +344,18 @@ mod tests {
             ..named("a")
         };
         let cgroups = Policy {
-            cgroups: (0..=CGROUPS as u64).collect(),
+            cgroups: (0..=CGROUPS).map(|i| format!("/{i}")).collect(),
+            ..named("a")
+        };
+        let patterns = Policy {
+            cgroups: (0..=PATTERNS).map(|i| format!("/*{i}")).collect(),
             ..named("a")
         };
         for policies in [
             vec![ports],
             vec![cidrs],
             vec![cgroups],
+            vec![patterns],
             vec![named("a"); MAX + 1],
         ] {
             assert_eq!(check(&policies).unwrap_err().status, USAGE);

@@ -14,13 +14,12 @@ use toml::{Spanned, Value};
 
 use crate::error::{Error, Result};
 use crate::system::cgroup::Hierarchy;
-use crate::system::files;
+use crate::system::{files, unit};
 use crate::uapi::BUSY_POLL_MAX;
 use crate::values::cidr::Cidr;
 use crate::values::port::PortRange;
 use crate::values::size;
 
-use super::Paths;
 use super::config::{self, CGROUPS, CIDRS, MAX, Name, OnCapture, PORTS, Policy};
 
 /// No file that keeps to the other bounds is longer, in bytes.
@@ -69,8 +68,10 @@ struct Entry {
     name: Spanned<Text<Name>>,
     #[serde(default = "yes")]
     pair: bool,
-    #[serde(deserialize_with = "bounded::<_, _, CGROUPS>")]
+    #[serde(default, deserialize_with = "bounded::<_, _, CGROUPS>")]
     cgroups: Vec<Spanned<PathBuf>>,
+    #[serde(default, deserialize_with = "bounded::<_, _, CGROUPS>")]
+    units: Vec<Spanned<String>>,
     #[serde(default, deserialize_with = "bounded::<_, _, PORTS>")]
     ports: Vec<Text<PortRange>>,
     #[serde(default, deserialize_with = "bounded::<_, _, CIDRS>")]
@@ -199,7 +200,7 @@ impl Source {
         )
     }
 
-    /// What the file says. The cgroups have to exist.
+    /// What the file says. A cgroup need not exist yet.
     pub fn parse(&self, hierarchy: &Hierarchy) -> Result<(Vec<Policy>, Features)> {
         let document: Document = toml::from_str(&self.text).map_err(|e| {
             let message: Vec<&str> = e.message().lines().map(str::trim).collect();
@@ -215,12 +216,18 @@ impl Source {
                 return Err(Error::usage(format!("{place}: a second policy {name}"))
                     .remedy("give each its own name"));
             }
+            let at = |span: Range<usize>| {
+                move |mut e: Error| {
+                    e.message = format!("{}: {}", self.place(&span), e.message);
+                    e
+                }
+            };
             let mut cgroups = Vec::new();
             for path in &entry.cgroups {
-                cgroups.push(hierarchy.id(path.get_ref()).map_err(|mut e| {
-                    e.message = format!("{}: {}", self.place(&path.span()), e.message);
-                    e
-                })?);
+                cgroups.push(hierarchy.path(path.get_ref()).map_err(at(path.span()))?);
+            }
+            for unit in &entry.units {
+                cgroups.push(unit::cgroup(unit.get_ref()).map_err(at(unit.span()))?);
             }
             cgroups.sort_unstable();
             cgroups.dedup();
@@ -247,9 +254,8 @@ impl Source {
     }
 }
 
-/// The file that says this. A cgroup that was removed cannot be named; no socket
-/// belongs to it any more.
-pub fn render(policies: &[Policy], features: Features, paths: &Paths) -> String {
+/// The file that says this.
+pub fn render(policies: &[Policy], features: Features) -> String {
     let quoted = |text: String| Value::String(text).to_string();
     let list = |items: Vec<String>| format!("[{}]", items.join(", "));
     let mut text = String::from("[features]\n");
@@ -267,8 +273,7 @@ pub fn render(policies: &[Policy], features: Features, paths: &Paths) -> String 
         text += &format!("memory-cap = {}\n", quoted(size::format_or_off(bytes)));
     }
     for policy in policies {
-        let cgroups = policy.cgroups.iter().filter_map(|id| paths.get(id));
-        let cgroups = cgroups.map(|path| quoted(path.clone())).collect();
+        let cgroups = policy.cgroups.iter().cloned().map(quoted).collect();
         text += &format!("\n[[policy]]\nname = {}\n", quoted(policy.name.to_string()));
         if !policy.pair {
             text += "pair = false\n";
@@ -331,7 +336,7 @@ mod tests {
     fn says_what_the_export_said() {
         let text = "[features]\npairing = true\nsplice = false\nso-splice = true\n\
             memory-cap = \"off\"\n\n\
-            [[policy]]\nname = \"first\"\npair = false\ncgroups = []\nports = [80, \"8000-8999\"]\n\n\
+            [[policy]]\nname = \"first\"\npair = false\ncgroups = [\"/a/*\", \"/b\"]\nports = [80, \"8000-8999\"]\n\n\
             [[policy]]\nname = \"second\"\ncgroups = []\ncidrs = [\"10.0.0.0/8\", \"fd00::/8\"]\n\
             loopback-only = true\nbusy-poll = 50\nring = \"128K\"\nring-max = \"1M\"\nmemory-cap = \"10G\"\non-capture = \"unpair\"\n";
         let (policies, features) = parse(text).unwrap();
@@ -340,7 +345,7 @@ mod tests {
         assert_eq!(policies[1].ring, Some(131072));
         assert_eq!(features.splice, Some(false));
         assert_eq!(features.memory_cap, Some(MemoryCap(0)));
-        assert_eq!(render(&policies, features, &Paths::new()), text);
+        assert_eq!(render(&policies, features), text);
     }
 
     #[test]

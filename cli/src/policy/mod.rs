@@ -3,18 +3,17 @@
 //! as the bytes of a BPF program and as what is pinned. It may call `kernel` and what is
 //! below it. Commands call it, and the grammar uses its types.
 
+pub mod cgroups;
 pub mod config;
 pub mod enact;
 pub mod file;
 pub mod pin;
 mod program;
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::kernel::module::{self, Module, Setting, Status};
-use crate::system::cgroup::Hierarchy;
 use crate::uapi::{A_STATUS_MEMORY_CAP, A_STATUS_PAIRING, A_STATUS_SO_SPLICE, A_STATUS_SPLICE};
 
 use config::Policy;
@@ -101,12 +100,4 @@ pub fn live() -> Result<Vec<Policy>> {
         Some(dir) => program::read(dir),
         None => Ok(Vec::new()),
     }
-}
-
-/// Paths of cgroups by id. A removed cgroup has none.
-pub type Paths = HashMap<u64, String>;
-
-pub fn paths(policies: &[Policy], hierarchy: &Hierarchy) -> Paths {
-    let ids: Vec<u64> = config::masks(policies).into_keys().collect();
-    hierarchy.paths(&ids)
 }

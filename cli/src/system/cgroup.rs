@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::statfs;
 
@@ -16,7 +16,12 @@ const CGROUP_SUPER_MAGIC: u64 = 0x27e0eb;
 const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
 
 /// As POLICY_CGROUP_DEPTH: the root is the first of them.
-const DEPTH: usize = 64;
+pub const DEPTH: usize = 64;
+/// As POLICY_PATH: bytes of a path from the root, with a NUL.
+pub const PATH: usize = 512;
+
+/// The id of the root of the hierarchy.
+const ROOT: u64 = 1;
 
 /// The mount of cgroup version 2.
 pub struct Hierarchy {
@@ -59,6 +64,79 @@ impl Hierarchy {
         fs::metadata(&full)
             .map(|m| m.ino())
             .map_err(|e| Error::new(format!("cannot look at {}: {e}", path.display())))
+    }
+
+    /// The path of a cgroup from the root of the hierarchy, for one that a user gives as for
+    /// [`Self::id`]. The cgroup need not exist. Each '*' stands for any bytes but '/', and a
+    /// last component '**' for every cgroup below.
+    pub fn path(&self, path: &Path) -> Result<String> {
+        let shown = path.display();
+        let pattern = path.to_string_lossy().contains('*');
+        let under = path.strip_prefix(&self.mount).or(path.strip_prefix("/"));
+        let under = under.unwrap_or(path);
+        let elsewhere = path.is_absolute() && path.exists();
+        let full = match !pattern && (self.mount.join(under).exists() || elsewhere) {
+            true => self.directory(path)?,
+            false => self.mount.join(under),
+        };
+        let below = full.strip_prefix(&self.mount).unwrap_or(&full);
+        let mut text = String::new();
+        let last = below.components().count();
+        for (i, component) in below.components().enumerate() {
+            let Component::Normal(name) = component else {
+                return Err(Error::usage(format!("'..' in the cgroup {shown}"))
+                    .remedy("write its path from the root of the hierarchy"));
+            };
+            let name = name.to_str().filter(|n| !n.contains(char::is_control));
+            let name = name.ok_or_else(|| {
+                Error::usage(format!("the cgroup {shown} has a name that is not plain text"))
+            })?;
+            if name.contains("**") && (name != "**" || i + 1 < last) {
+                return Err(
+                    Error::usage(format!("'**' inside the cgroup {shown}"))
+                        .remedy("'**' can only be the last component; '*' stays within one"),
+                );
+            }
+            text += "/";
+            text += name;
+        }
+        if last >= DEPTH {
+            return Err(too_deep(path));
+        }
+        if text.len() >= PATH {
+            return Err(Error::usage(format!(
+                "the path of the cgroup {shown} has {PATH} or more bytes"
+            ))
+            .remedy("name a cgroup above it, or use '*'"));
+        }
+        Ok(match text.is_empty() {
+            true => "/".into(),
+            false => text,
+        })
+    }
+
+    /// Calls `look` with the path from the root and the id of each cgroup.
+    pub fn each(&self, mut look: impl FnMut(&str, u64)) {
+        each_below(self.mount.clone(), |dir, id| {
+            let below = dir.strip_prefix(&self.mount).unwrap_or(dir);
+            // One with another name can be named by nothing but a cgroup above it.
+            if let Some(below) = below.to_str() {
+                look(&format!("/{below}"), id);
+            }
+            true
+        });
+    }
+
+    /// Fails if the mount shows only a part of the hierarchy, as in a cgroup namespace.
+    pub fn require_root(&self) -> Result<()> {
+        match fs::metadata(&self.mount).map(|m| m.ino()) {
+            Ok(ROOT) => Ok(()),
+            _ => Err(Error::new(format!(
+                "{} is not the root of the machine's cgroups",
+                self.mount.display()
+            ))
+            .remedy("run this in the first cgroup namespace: 'nsenter -t 1 -C -m -- socksplice …'")),
+        }
     }
 
     /// The ids of that cgroup and of all below it.
@@ -109,10 +187,7 @@ impl Hierarchy {
         }
         let below = full.strip_prefix(&self.mount).unwrap_or(&full);
         if below.components().count() >= DEPTH {
-            return Err(
-                Error::new(format!("{shown} is {DEPTH} or more levels deep"))
-                    .remedy("name a cgroup above it"),
-            );
+            return Err(too_deep(path));
         }
         Ok(full)
     }
@@ -139,6 +214,11 @@ impl Hierarchy {
         });
         found
     }
+}
+
+fn too_deep(path: &Path) -> Error {
+    Error::new(format!("{} is {DEPTH} or more levels deep", path.display()))
+        .remedy("name a cgroup above it")
 }
 
 /// Calls `look` for a directory and each below it, with its inode number, as long as
@@ -237,5 +317,35 @@ mod tests {
         assert!(error.contains("/usr is not a cgroup"), "{error}");
         let error = hierarchy.id(Path::new("gone")).unwrap_err().to_string();
         assert!(error.contains("no cgroup gone"), "{error}");
+        let error = hierarchy.path(Path::new("/usr")).unwrap_err().to_string();
+        assert!(error.contains("/usr is not a cgroup"), "{error}");
+    }
+
+    #[test]
+    fn paths_are_from_the_root() {
+        let hierarchy = Hierarchy::at("/nonexistent-mount");
+        let path = |text: &str| hierarchy.path(Path::new(text));
+        for (text, expected) in [
+            ("/", "/"),
+            ("a/b", "/a/b"),
+            ("/a//b/./", "/a/b"),
+            ("/nonexistent-mount/a", "/a"),
+            ("/a/*-x/**", "/a/*-x/**"),
+        ] {
+            assert_eq!(path(text).unwrap(), expected);
+        }
+        let deep = "/a".repeat(DEPTH);
+        let long = format!("/{}", "a".repeat(PATH - 1));
+        for (text, says) in [
+            ("/a/../b", "'..'"),
+            ("/a/**/b", "'**' inside"),
+            ("/a/x**", "'**' inside"),
+            ("/a\n", "plain text"),
+            (&deep, "levels deep"),
+            (&long, "or more bytes"),
+        ] {
+            let error = path(text).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
     }
 }

@@ -7,3 +7,4 @@ pub mod files;
 pub mod netns;
 pub mod privilege;
 pub mod process;
+pub mod unit;

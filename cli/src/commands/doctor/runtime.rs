@@ -8,6 +8,7 @@ use std::path::Path;
 use crate::error::Error;
 use crate::kernel::module::{self, Module, Status};
 use crate::kernel::sockmap::{PSOCK, Sockmaps};
+use crate::policy::cgroups::Health;
 use crate::policy::pin;
 use crate::system::cgroup::Hierarchy;
 
@@ -23,7 +24,7 @@ pub fn checks() -> Vec<Check> {
     if let Ok(status) = &status {
         checks.push(module_btf(status, Path::new(module::BTF).exists()));
         checks.push(hook(status, ftrace_is_on()));
-        checks.push(pairing(status));
+        checks.push(pairing(status, pin::live().is_some()));
     }
     checks.extend([cgroup(), bpffs(), policy(), sockmaps()]);
     checks
@@ -97,13 +98,18 @@ fn hook(status: &Status, ftrace: bool) -> Check {
     }
 }
 
-fn pairing(status: &Status) -> Check {
+fn pairing(status: &Status, has_policy: bool) -> Check {
     const NAME: &str = "pairing";
     if status.shadow {
         Check::warn(NAME, "shadow mode: matches are counted, no data is moved")
             .remedy("load the module without shadow=1")
     } else if !status.pairing {
-        Check::warn(NAME, "off").remedy("run 'socksplice feature set pairing on'")
+        const REMEDY: &str = "run 'socksplice feature set pairing on'";
+        match has_policy {
+            true => Check::fail(NAME, "off while policies are set: nothing is paired"),
+            false => Check::warn(NAME, "off"),
+        }
+        .remedy(REMEDY)
     } else {
         Check::ok(NAME, "on")
     }
@@ -134,10 +140,33 @@ fn policy() -> Check {
     if module::require_root().is_err() {
         return Check::warn(NAME, "not looked at").remedy("run this with sudo");
     }
-    match pin::live() {
-        Some(_) => Check::ok(NAME, "set"),
-        None => Check::warn(NAME, "none is set, so nothing is accelerated")
+    match Health::read() {
+        Ok(Some(health)) => policy_of(NAME, &health),
+        Ok(None) => Check::warn(NAME, "none is set, so nothing is accelerated")
             .remedy("run 'socksplice policy set --cgroup /'"),
+        Err(e) => failed(NAME, &e),
+    }
+}
+
+fn policy_of(name: &'static str, health: &Health) -> Check {
+    if health.missed > 0 {
+        return Check::fail(
+            name,
+            format!(
+                "{} cgroups came for which there was no memory: their connections stay on TCP",
+                health.missed
+            ),
+        )
+        .remedy("set the policies again: 'socksplice policy export', then 'policy apply'");
+    }
+    let notes = health.notes.join(", ");
+    match (health.matches_nothing, notes.is_empty()) {
+        (true, _) => Check::fail(name, notes)
+            .remedy("start what is to be paired, or set the policy with another path"),
+        (false, false) => {
+            Check::warn(name, notes).remedy("it matches when the cgroup comes; 'policy show'")
+        }
+        (false, true) => Check::ok(name, "set"),
     }
 }
 

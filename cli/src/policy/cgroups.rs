@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The cgroups that policies name, as paths: what they name now, and what waits.
+
+use std::collections::HashMap;
+
+use crate::error::Result;
+use crate::system::cgroup::Hierarchy;
+
+use super::config::{Policy, masks};
+use super::{pin, program};
+
+/// True for a path that can name several cgroups.
+pub fn is_pattern(path: &str) -> bool {
+    path.contains('*')
+}
+
+/// Whether a path of a policy names the cgroup at `path`. Each '*' stands for any bytes but
+/// '/'. `glob_step()` of `bpf/policy.bpf.c` does the same for cgroups that come later.
+pub fn names(pattern: &str, path: &str) -> bool {
+    let parts = (pattern.split('/'), path.split('/'));
+    pattern.split('/').count() == path.split('/').count()
+        && parts.0.zip(parts.1).all(|(p, s)| names_part(p, s))
+}
+
+fn names_part(pattern: &str, part: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else {
+        return pattern == part;
+    };
+    let Some(mut left) = part.strip_prefix(head) else {
+        return false;
+    };
+    let mut middles: Vec<&str> = rest.split('*').collect();
+    let tail = middles.pop().unwrap_or_default();
+    for middle in middles {
+        match left.find(middle) {
+            Some(at) => left = &left[at + middle.len()..],
+            None => return false,
+        }
+    }
+    left.ends_with(tail)
+}
+
+/// The paths of policies by whether BPF finds them by their text or compares them.
+pub struct Paths {
+    pub exact: Vec<(String, u32)>,
+    pub patterns: Vec<(String, u32)>,
+}
+
+impl Paths {
+    pub fn of(policies: &[Policy]) -> Self {
+        let (patterns, exact) = masks(policies).into_iter().partition(|p| is_pattern(&p.0));
+        Paths { exact, patterns }
+    }
+
+    /// The policies that name a cgroup, by their bits.
+    pub fn mask(&self, path: &str) -> u32 {
+        let exact = self.exact.binary_search_by(|p| p.0.as_str().cmp(path));
+        let exact = exact.map_or(0, |at| self.exact[at].1);
+        let patterns = self.patterns.iter().filter(|p| names(&p.0, path));
+        patterns.fold(exact, |mask, p| mask | p.1)
+    }
+}
+
+/// A cgroup by its path and its id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cgroup {
+    pub path: String,
+    pub id: u64,
+}
+
+/// The cgroups that each path of each policy names now. A path without any waits for one.
+pub struct Now(Vec<HashMap<String, Vec<Cgroup>>>);
+
+impl Now {
+    /// Of the policies in force: what their programs have found.
+    pub fn of(policies: &[Policy], hierarchy: &Hierarchy) -> Result<Self> {
+        let found = match pin::live() {
+            Some(dir) => program::cgroups(dir)?,
+            None => HashMap::new(),
+        };
+        let mut now = vec![HashMap::new(); policies.len()];
+        hierarchy.each(|path, id| {
+            let mask = found.get(&id).copied().unwrap_or(0);
+            for (i, policy) in policies.iter().enumerate() {
+                if mask & (1 << i) == 0 {
+                    continue;
+                }
+                for named in policy.cgroups.iter().filter(|p| names(p, path)) {
+                    let list: &mut Vec<Cgroup> = now[i].entry(named.clone()).or_default();
+                    let path = path.to_string();
+                    list.push(Cgroup { path, id });
+                }
+            }
+        });
+        Ok(Now(now))
+    }
+
+    /// What a path of policy `i` names.
+    pub fn named(&self, i: usize, path: &str) -> &[Cgroup] {
+        self.0[i].get(path).map_or(&[], Vec::as_slice)
+    }
+
+    /// The paths of policy `i` that name no cgroup now.
+    pub fn waiting<'a>(&'a self, i: usize, policy: &'a Policy) -> Vec<&'a str> {
+        let paths = policy.cgroups.iter().map(String::as_str);
+        paths.filter(|p| self.named(i, p).is_empty()).collect()
+    }
+
+    /// One sentence for each policy of which a path waits.
+    pub fn notes(&self, policies: &[Policy]) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (i, policy) in policies.iter().enumerate() {
+            let waiting = self.waiting(i, policy);
+            if waiting.is_empty() {
+                continue;
+            }
+            let all = match waiting.len() == policy.cgroups.len() {
+                true => "matches nothing yet",
+                false => "waits for some of its cgroups",
+            };
+            notes.push(format!(
+                "policy {} {all}: there is no cgroup {} now",
+                policy.name,
+                waiting.join(" ")
+            ));
+        }
+        notes
+    }
+}
+
+/// Whether the policies in force can match anything.
+pub struct Health {
+    /// A policy names no cgroup that there is.
+    pub matches_nothing: bool,
+    pub notes: Vec<String>,
+    /// Cgroups that came for which the programs had no memory.
+    pub missed: u64,
+}
+
+impl Health {
+    /// None without a policy.
+    pub fn read() -> Result<Option<Self>> {
+        let _lock = pin::Lock::share()?;
+        let Some(dir) = pin::live() else {
+            return Ok(None);
+        };
+        let policies = program::read(dir)?;
+        let now = Now::of(&policies, &Hierarchy::find()?)?;
+        let nothing = |(i, p): (usize, &Policy)| now.waiting(i, p).len() == p.cgroups.len();
+        Ok(Some(Health {
+            matches_nothing: policies.iter().enumerate().any(nothing),
+            notes: now.notes(&policies),
+            missed: program::missed(dir)?,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stays_within_its_component() {
+        for (pattern, path) in [
+            ("/a", "/a"),
+            ("/", "/"),
+            ("/*", "/a"),
+            ("/a/*", "/a/b"),
+            ("/a/**", "/a/b"),
+            ("/*/b", "/a/b"),
+            ("/a*c", "/abc"),
+            ("/a*c", "/ac"),
+            ("/a*bc*", "/abbcbc"),
+            ("/*a*b", "/aabab"),
+            ("/a-*.scope", "/a-0*.scope"),
+        ] {
+            assert!(names(pattern, path), "{pattern} {path}");
+        }
+        for (pattern, path) in [
+            ("/a", "/b"),
+            ("/*", "/a/b"),
+            ("/a/*", "/a"),
+            ("/a/**", "/a"),
+            ("/a*c", "/ab/c"),
+            ("/a*bc", "/abcb"),
+            ("/*aa", "/a"),
+            ("/a*a", "/a"),
+            ("/é*", "/e"),
+        ] {
+            assert!(!names(pattern, path), "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn masks_of_a_path() {
+        let policy = |name: &str, cgroups: &[&str]| Policy {
+            cgroups: cgroups.iter().map(|c| c.to_string()).collect(),
+            ..Policy::new(name.parse().unwrap())
+        };
+        let policies = [policy("a", &["/x", "/x/*"]), policy("b", &["/", "/x"])];
+        let paths = Paths::of(&policies);
+        assert_eq!((paths.exact.len(), paths.patterns.len()), (2, 1));
+        for (path, mask) in [("/", 2), ("/x", 3), ("/x/y", 1), ("/y", 0)] {
+            assert_eq!(paths.mask(path), mask, "{path}");
+        }
+        let now = Now(vec![HashMap::new(); 2]);
+        assert_eq!(
+            now.notes(&policies)[0],
+            "policy a matches nothing yet: there is no cgroup /x /x/* now"
+        );
+    }
+}
