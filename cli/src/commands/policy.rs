@@ -25,7 +25,11 @@ pub fn set(arguments: PolicySet) -> Result<Answer> {
     module::require_root()?;
     let hierarchy = Hierarchy::find()?;
     hierarchy.require_root()?;
-    let paths: Result<Vec<String>> = arguments.cgroups.iter().map(|p| hierarchy.path(p)).collect();
+    let paths: Result<Vec<String>> = arguments
+        .cgroups
+        .iter()
+        .map(|p| hierarchy.path(p))
+        .collect();
     let mut cgroups = paths?;
     for unit in &arguments.units {
         cgroups.push(unit::cgroup(unit)?);
@@ -92,7 +96,10 @@ pub fn show() -> Result<Answer> {
         return Ok(Answer::new("no policy is set\n", none()));
     }
     let now = Now::of(&policies, &Hierarchy::find()?)?;
-    let blocks = policies.iter().enumerate().map(|(i, p)| to_text(p, i, &now));
+    let blocks = policies
+        .iter()
+        .enumerate()
+        .map(|(i, p)| to_text(p, i, &now));
     let blocks: Vec<String> = blocks.collect();
     Ok(Answer::new(blocks.join("\n"), to_json(&policies, &now)))
 }

@@ -68,10 +68,10 @@ struct Entry {
     name: Spanned<Text<Name>>,
     #[serde(default = "yes")]
     pair: bool,
-    #[serde(default, deserialize_with = "bounded::<_, _, CGROUPS>")]
-    cgroups: Vec<Spanned<PathBuf>>,
-    #[serde(default, deserialize_with = "bounded::<_, _, CGROUPS>")]
-    units: Vec<Spanned<String>>,
+    #[serde(default, deserialize_with = "some_of::<_, _, CGROUPS>")]
+    cgroups: Option<Vec<Spanned<PathBuf>>>,
+    #[serde(default, deserialize_with = "some_of::<_, _, CGROUPS>")]
+    units: Option<Vec<Spanned<String>>>,
     #[serde(default, deserialize_with = "bounded::<_, _, PORTS>")]
     ports: Vec<Text<PortRange>>,
     #[serde(default, deserialize_with = "bounded::<_, _, CIDRS>")]
@@ -103,6 +103,16 @@ where
         ))),
         false => Ok(list),
     }
+}
+
+fn some_of<'de, D, T, const N: usize>(
+    deserializer: D,
+) -> std::result::Result<Option<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    bounded::<D, T, N>(deserializer).map(Some)
 }
 
 /// What the command line's own parsers take, as a string or a whole number.
@@ -222,11 +232,17 @@ impl Source {
                     e
                 }
             };
+            if entry.cgroups.is_none() && entry.units.is_none() {
+                return Err(
+                    Error::usage(format!("{place}: policy {name} names no processes"))
+                        .remedy("give it cgroups or units"),
+                );
+            }
             let mut cgroups = Vec::new();
-            for path in &entry.cgroups {
+            for path in entry.cgroups.iter().flatten() {
                 cgroups.push(hierarchy.path(path.get_ref()).map_err(at(path.span()))?);
             }
-            for unit in &entry.units {
+            for unit in entry.units.iter().flatten() {
                 cgroups.push(unit::cgroup(unit.get_ref()).map_err(at(unit.span()))?);
             }
             cgroups.sort_unstable();
@@ -372,8 +388,8 @@ mod tests {
             ("a = \n".into(), 1, ""),
             (
                 "[[policy]]\nname = \"a\"\n".into(),
-                1,
-                "missing field `cgroups`",
+                2,
+                "policy a names no processes; give it cgroups or units",
             ),
             (
                 "[[policy]]\ncgroups = []\n".into(),

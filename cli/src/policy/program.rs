@@ -96,7 +96,10 @@ fn load_and_pin(policies: &[Policy], hierarchy: &Hierarchy, dir: &Path) -> libbp
     }
     // First those that follow cgroups: one that comes during the scan is found by them or by
     // it. The program that decides is attached when the map is complete.
-    for mut program in object.progs_mut().filter(|program| program.name() != POLICY) {
+    for mut program in object
+        .progs_mut()
+        .filter(|program| program.name() != POLICY)
+    {
         let name = program.name().to_string_lossy().into_owned();
         program.pin(dir.join(&name))?;
         program.attach()?.pin(dir.join(format!("{name}_{LINK}")))?;
@@ -104,7 +107,10 @@ fn load_and_pin(policies: &[Policy], hierarchy: &Hierarchy, dir: &Path) -> libbp
     for map in object.maps_mut().filter(|map| map.name() == CGROUPS) {
         add_existing(hierarchy, &paths, &map)?;
     }
-    for mut program in object.progs_mut().filter(|program| program.name() == POLICY) {
+    for mut program in object
+        .progs_mut()
+        .filter(|program| program.name() == POLICY)
+    {
         program.pin(dir.join(PROGRAM))?;
         program.attach()?.pin(dir.join(LINK))?;
     }
@@ -113,11 +119,7 @@ fn load_and_pin(policies: &[Policy], hierarchy: &Hierarchy, dir: &Path) -> libbp
 
 /// Adds the cgroups that there are. One that is removed meanwhile stays in the map, and does
 /// no harm: the kernel gives its id to no other.
-fn add_existing(
-    hierarchy: &Hierarchy,
-    paths: &Paths,
-    map: &impl MapCore,
-) -> libbpf_rs::Result<()> {
+fn add_existing(hierarchy: &Hierarchy, paths: &Paths, map: &impl MapCore) -> libbpf_rs::Result<()> {
     let mut result = Ok(());
     hierarchy.each(|path, id| {
         let mask = paths.mask(path);

@@ -24,15 +24,20 @@ pub fn cgroup(name: &str) -> Result<String> {
         return Ok(slice_path(&unit));
     }
     let slice = said.slice.unwrap_or_else(|| default_slice(&unit));
-    Ok(format!("{}/{unit}", slice_path(&slice).trim_end_matches('/')))
+    Ok(format!(
+        "{}/{unit}",
+        slice_path(&slice).trim_end_matches('/')
+    ))
 }
 
 /// As systemctl takes it: without a suffix it is a service.
 fn full_name(name: &str) -> Result<String> {
     let good = |b: u8| b.is_ascii_alphanumeric() || b"@:-_.\\*".contains(&b);
     if name.is_empty() || name.len() > 255 || !name.bytes().all(good) || name.contains("**") {
-        return Err(Error::usage(format!("'{name}' is no name of a systemd unit"))
-            .remedy("'systemctl list-units' lists them"));
+        return Err(
+            Error::usage(format!("'{name}' is no name of a systemd unit"))
+                .remedy("'systemctl list-units' lists them"),
+        );
     }
     Ok(match KINDS.iter().any(|kind| name.ends_with(kind)) {
         true => name.into(),

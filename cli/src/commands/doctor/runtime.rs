@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(module(&Ok(status())).level, Level::Ok);
         assert_eq!(module_btf(&status(), true).level, Level::Ok);
         assert_eq!(hook(&status(), true).level, Level::Ok);
-        assert_eq!(pairing(&status()).level, Level::Ok);
+        assert_eq!(pairing(&status(), true).level, Level::Ok);
     }
 
     #[test]
@@ -269,21 +269,16 @@ mod tests {
         };
         assert_eq!(hook(&busy, true).level, Level::Fail);
         assert!(hook(&busy, false).line().contains("sysctl"));
-        assert_eq!(
-            pairing(&Status {
-                shadow: true,
-                ..status()
-            })
-            .level,
-            Level::Warn
-        );
-        assert_eq!(
-            pairing(&Status {
-                pairing: false,
-                ..status()
-            })
-            .level,
-            Level::Warn
-        );
+        let shadow = Status {
+            shadow: true,
+            ..status()
+        };
+        assert_eq!(pairing(&shadow, true).level, Level::Warn);
+        let off = Status {
+            pairing: false,
+            ..status()
+        };
+        assert_eq!(pairing(&off, false).level, Level::Warn);
+        assert_eq!(pairing(&off, true).level, Level::Fail);
     }
 }
