@@ -347,6 +347,8 @@ def stream(limit):
 
     def serve(link):
         sockets = accept(link, 1 + idle)
+        # What TCP may queue beside the ring has to fit as well.
+        sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 262144)
         answer_all(sockets)
         link.hear()
         send_bulk(sockets[1:])
