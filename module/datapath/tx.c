@@ -184,8 +184,8 @@ static bool ring_is_empty(const struct pair_end *end)
 	return !ring_len(&end->ring);
 }
 
-/* Takes the pair back to TCP, which alone carries urgent data. The ring is closed before TCP has the
- * urgent byte, so no ring byte stands behind the urgent mark. @sk is locked.
+/* Takes the pair back to TCP, which alone carries urgent data. The ring is closed before TCP has
+ * the urgent byte, so no ring byte stands behind the urgent mark. @sk is locked.
  */
 static void unpair_for_urgent(struct sock *sk, struct pair_end *end)
 {

@@ -216,7 +216,9 @@ static void connects_alone(void)
 	say("eight connections");
 }
 
-/* The sender of the urgent byte is in TCP's own function. No ring byte may stand behind the mark. */
+/* The sender of the urgent byte is in TCP's own function. No ring byte may stand behind the
+ * mark.
+ */
 static void sends_urgent(void)
 {
 	struct pollfd p = { .events = POLLPRI };
