@@ -230,9 +230,7 @@ static void turn_end(struct rx_turn *turn)
 	turn->end = NULL;
 }
 
-/* True if the stream's byte @pos is the urgent mark. No ring byte stands behind it (tx.c), so TCP's
- * function may pass it as it does on TCP, and read a byte more than the look has shown.
- */
+/* True if the stream's byte @pos is the urgent mark. */
 static bool is_mark(const struct sock *sk, const struct rx_readable *l, u32 pos)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -276,6 +274,9 @@ static enum rx_step take_tcp(struct rx_read *rd)
 		return RX_AGAIN;
 	fin = !tcp_inq(sk);
 	release_sock(sk);
+	/* TCP's function steps over a mark that is not in line. Then it may read a byte more than
+	 * the look has shown. No ring byte stands behind the mark (tx.c), so that byte comes next.
+	 */
 	n = base_recvmsg(sk, turn, rd->msg, min_t(size_t, rd->len - rd->copied, l.tcp),
 			 (rd->flags & ~MSG_WAITALL) | MSG_DONTWAIT, rd->copied && fin);
 	lock_sock(sk);

@@ -138,7 +138,7 @@ void sks_unpair_end(struct pair_end *end, const char *reason)
 {
 	struct pair_end *peer = sks_end_peer(end);
 
-	/* Once: a user may ask for it with every call, and the work visits all pairs. */
+	/* Once: a user may ask with every call, and the work visits all pairs. */
 	if (mark(end, peer, reason))
 		start();
 }
