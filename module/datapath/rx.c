@@ -230,7 +230,10 @@ static void turn_end(struct rx_turn *turn)
 	turn->end = NULL;
 }
 
-/* True if the stream's byte @pos is the urgent mark. */
+/* True if the stream's byte @pos is the urgent mark. Ring bytes follow it only if a program on the
+ * path has set URG. It has to be found then, too: with a signal pending TCP reads nothing there,
+ * and the reader would ask TCP again and again.
+ */
 static bool is_mark(const struct sock *sk, const struct rx_readable *l, u32 pos)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
