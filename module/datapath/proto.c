@@ -83,8 +83,8 @@ static int proto_ioctl(struct sock *sk, int cmd, int *karg)
 		end = live_end(sk);
 		if (end) {
 			rx_readable(sk, end, &l);
-			if (cmd == SIOCATMARK)
-				*karg = *karg && (l.tcp || !l.ring);
+			if (cmd == SIOCATMARK)	/* the mark stands behind the ring */
+				*karg = *karg && !l.ring;
 			else	/* TCP's part anew, under the same lock */
 				*karg = sks_look_inq(sk, end);
 		}

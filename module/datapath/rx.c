@@ -70,11 +70,8 @@ bool sks_rx_is_readable(struct sock *sk)
 		if (READ_ONCE(sk->sk_rcvlowat) > 1)
 			sks_rcvlowat_poller(sks_end_peer(end));
 		rx_readable(sk, end, &l);
-		/* Without ring bytes TCP's own test has the answer. As in tcp_poll(), the urgent
-		 * mark is not a byte to read if it comes next.
-		 */
-		readable = l.ring && rx_readable_total(&l) >= sock_rcvlowat(sk, 0, INT_MAX) +
-			   (l.tcp && at_urgent_mark(sk) && !sock_flag(sk, SOCK_URGINLINE));
+		/* Without ring bytes TCP's own test has the answer. */
+		readable = l.ring && rx_readable_total(&l) >= sock_rcvlowat(sk, 0, INT_MAX);
 	}
 	rcu_read_unlock();
 	return readable;
@@ -157,31 +154,6 @@ static enum rx_step take_ring(struct rx_read *rd)
 	return n ? RX_GOT : RX_NOTHING;
 }
 
-/* Takes the urgent byte, which is not in line and stands last before the cap. TCP would step
- * over it without counting it, and would read on past the cap.
- */
-static void skip_urgent(struct sock *sk)
-{
-	struct tcp_sock *tp = tcp_sk(sk);
-
-	tcp_read_done(sk, 1);
-	if (tp->urg_data && after(tp->copied_seq, tp->urg_seq)) {
-		WRITE_ONCE(tp->urg_data, 0);
-		tcp_fast_path_check(sk);
-	}
-}
-
-/* How many bytes the reader, which has its turn, may read from TCP now. */
-static u32 tcp_cap(struct sock *sk, const struct rx_readable *l)
-{
-	u32 cap = l->tcp;
-
-	sock_owned_by_me(sk);
-	if (sks_rx_mark_before(sk, cap) && !--cap)
-		skip_urgent(sk);
-	return cap;
-}
-
 /* Calls TCP's recvmsg for one part of a call. On TCP the timestamps are those of the last
  * packet, so here they are those of the last part. @quiet: a FIN alone is left, which brings no
  * timestamps. With the timestamps TCP puts a TCP_CM_INQ if TCP_INQ is on. That one does not
@@ -258,7 +230,10 @@ static void turn_end(struct rx_turn *turn)
 	turn->end = NULL;
 }
 
-/* True if the stream's byte @pos is the urgent mark. */
+/* True if the stream's byte @pos is the urgent mark. Ring bytes follow it only if a program on the
+ * path has set URG. It has to be found then, too: with a signal pending TCP reads nothing there,
+ * and the reader would ask TCP again and again.
+ */
 static bool is_mark(const struct sock *sk, const struct rx_readable *l, u32 pos)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -267,20 +242,6 @@ static bool is_mark(const struct sock *sk, const struct rx_readable *l, u32 pos)
 	if (likely(!tp->urg_data) || urg >= l->tcp + l->after)
 		return false;
 	return pos == (urg < l->tcp ? urg : urg + l->ring);
-}
-
-/* True if the stream's byte @pos is the urgent mark and not read in line. */
-static bool is_hole(const struct sock *sk, const struct rx_readable *l, u32 pos)
-{
-	return is_mark(sk, l, pos) && !sock_flag(sk, SOCK_URGINLINE);
-}
-
-/* A signal is pending and the urgent mark comes next. The signal may be the mark's SIGURG, whose
- * handler expects the mark unread: see tcp_recvmsg_locked().
- */
-static bool is_interrupted_at_mark(const struct sock *sk, const struct rx_readable *l, u32 pos)
-{
-	return unlikely(is_mark(sk, l, pos)) && signal_pending(current);
 }
 
 /* Moves on by every byte that is taken; the socket is locked. */
@@ -305,23 +266,21 @@ static enum rx_step take_tcp(struct rx_read *rd)
 	struct rx_readable l;
 	bool fin;
 	ssize_t n;
-	u32 cap;
 
 	turn_take(sk, rd->end, turn);
 	if (live_end(sk) != rd->end)
 		return RX_AGAIN;
 	rx_readable(sk, rd->end, &l);
-	if (rd->copied && l.tcp && at_urgent_mark(sk))
+	if (rd->copied && is_mark(sk, &l, 0))
 		return RX_OVER;
-	/* The mark may have come while the lock was dropped. */
-	if (is_interrupted_at_mark(sk, &l, 0))
-		return RX_AGAIN;
-	cap = tcp_cap(sk, &l);
-	if (!cap)
+	if (!l.tcp)
 		return RX_AGAIN;
 	fin = !tcp_inq(sk);
 	release_sock(sk);
-	n = base_recvmsg(sk, turn, rd->msg, min_t(size_t, rd->len - rd->copied, cap),
+	/* TCP's function steps over a mark that is not in line. Then it may read a byte more than
+	 * the look has shown. No ring byte stands behind the mark (tx.c), so that byte comes next.
+	 */
+	n = base_recvmsg(sk, turn, rd->msg, min_t(size_t, rd->len - rd->copied, l.tcp),
 			 (rd->flags & ~MSG_WAITALL) | MSG_DONTWAIT, rd->copied && fin);
 	lock_sock(sk);
 	if (n == -EAGAIN)
@@ -408,7 +367,8 @@ static enum rx_step peek(struct rx_read *rd)
 	u32 at, take;
 
 	rx_readable(rd->sk, rd->end, &l);
-	if (!rd->copied && len && is_hole(rd->sk, &l, rd->peek_pos))
+	if (!rd->copied && len && is_mark(rd->sk, &l, rd->peek_pos) &&
+	    !sock_flag(rd->sk, SOCK_URGINLINE))
 		++rd->peek_pos;
 	at = rd->peek_pos;
 	if (at < l.tcp)
@@ -530,7 +490,11 @@ static enum rx_step rx_locked(struct rx_read *rd)
 		rd->asleep = is_below_mark(rd);
 		if (rd->asleep)
 			l = (struct rx_readable){};
-		if (!rd->copied && is_interrupted_at_mark(sk, &l, rd->peek_pos))
+		/* The signal may be the mark's SIGURG, whose handler expects the mark unread: see
+		 * tcp_recvmsg_locked().
+		 */
+		if (!rd->copied && unlikely(is_mark(sk, &l, rd->peek_pos)) &&
+		    signal_pending(current))
 			return rx_over(rd, turn->timeo ? sock_intr_errno(turn->timeo) : -EAGAIN);
 		step = take_part(rd, &l);
 		if (step == RX_GOT) {

@@ -7,6 +7,7 @@
 #include "core/params.h"
 #include "datapath/rx.h"
 #include "datapath/rx_tcp.h"
+#include "datapath/unpair.h"
 #include "pair/end.h"
 #include "pair/look.h"
 
@@ -212,16 +213,16 @@ int sks_rx_tcp_urgent(struct sock *sk, struct rx_turn *turn, struct msghdr *msg,
 {
 	const bool told = tcp_sk(sk)->recvmsg_inq;
 	const int ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
-	const struct pair_end *end;
+	struct pair_end *end;
 	int inq;
 
-	if (ret < 0 || !(told || msg->msg_get_inq))
-		return ret;
 	lock_sock(sk);
 	end = live_end(sk);
 	inq = sks_look_inq_hint(sk, end);
+	if (end)
+		sks_unpair_end(end, "urgent");
 	release_sock(sk);
-	if (end) {
+	if (end && ret >= 0 && (told || msg->msg_get_inq)) {
 		if (told && !(msg->msg_flags & MSG_CTRUNC))
 			sks_rx_unput_inq(msg, turn);
 		sks_rx_put_inq(sk, msg, inq, told);

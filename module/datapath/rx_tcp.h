@@ -42,8 +42,8 @@ void sks_rx_unput_inq(struct msghdr *msg, const struct rx_turn *turn);
  * set, but for sks_rx_tcp_urgent(), which needs control and controllen only.
  */
 
-/* MSG_OOB: the urgent byte. The number of unread bytes that goes with it counts the ring. The
- * socket is not locked.
+/* MSG_OOB: the urgent byte. Takes the pair back to TCP. The number of unread bytes that goes with
+ * the urgent byte counts the ring. The socket is not locked.
  */
 int sks_rx_tcp_urgent(struct sock *sk, struct rx_turn *turn, struct msghdr *msg, size_t len,
 		      int flags COMPAT_ADDR_LEN_PARAM);

@@ -28,6 +28,7 @@
 #include "datapath/rcvlowat.h"
 #include "datapath/tx.h"
 #include "datapath/tx_wait.h"
+#include "datapath/unpair.h"
 #include "pair/end.h"
 #include "pair/guest.h"
 #include "pair/look.h"
@@ -183,6 +184,34 @@ static bool ring_is_empty(const struct pair_end *end)
 	return !ring_len(&end->ring);
 }
 
+/* Takes the pair back to TCP, which alone carries urgent data. The ring is closed before TCP has
+ * the urgent byte, so no ring byte stands behind the urgent mark. @sk is locked.
+ */
+static void unpair_for_urgent(struct sock *sk, struct pair_end *end)
+{
+	sks_close_ring(sk, end);
+	sks_unpair_end(end, "urgent");
+}
+
+/* True if the reader may still have an urgent mark before it. Then it was sent before the pairing,
+ * or by a call that was in TCP's own function before sk_prot was ours. @sk is locked.
+ */
+static bool has_urgent_mark(const struct sock *sk, const struct pair_end *peer)
+{
+	const struct sock *psk;
+	bool mark;
+
+	sock_owned_by_me(sk);
+	/* In flight; the reader's TCP sees the mark before it acknowledges it. */
+	if (after(tcp_sk(sk)->snd_up, tcp_sk(sk)->snd_una))
+		return true;
+	rcu_read_lock();
+	psk = rcu_dereference(peer->sk);
+	mark = psk && READ_ONCE(tcp_sk(psk)->urg_data);
+	rcu_read_unlock();
+	return mark;
+}
+
 /* Inserts the ring into the stream at write_seq, if it may stand there: ROUTE_RING. */
 static enum route insert_ring(struct sock *sk, struct pair_end *end,
 			      const struct pair_end *peer)
@@ -198,6 +227,10 @@ static enum route insert_ring(struct sock *sk, struct pair_end *end,
 	if (tp->snd_nxt != tp->write_seq &&
 	    (!tp->packets_out || (tp->nonagle & TCP_NAGLE_CORK)))
 		return ROUTE_SPILL;
+	if (unlikely(has_urgent_mark(sk, peer))) {
+		unpair_for_urgent(sk, end);
+		return ROUTE_CLOSED;
+	}
 	switch (compare_numbers(sk, end, peer)) {
 	case NUMBERS_DIFFER:
 		sks_close_ring(sk, end);
@@ -226,6 +259,10 @@ static enum route tx_route(struct sock *sk, struct pair_end *end,
 
 	if (!peer || test_bit(END_SHADOW, &end->flags))
 		return ROUTE_UNPAIRED;
+	if (unlikely(msg->msg_flags & MSG_OOB)) {
+		unpair_for_urgent(sk, end);
+		return ROUTE_SPECIAL;
+	}
 	if (test_bit(END_TX_CLOSED, &end->flags) ||
 	    test_bit(END_RX_CLOSED, &peer->flags))
 		return ROUTE_CLOSED;
@@ -233,7 +270,7 @@ static enum route tx_route(struct sock *sk, struct pair_end *end,
 	if (!((1 << sk->sk_state) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT)) ||
 	    sk->sk_err || (sk->sk_shutdown & SEND_SHUTDOWN) || tp->repair)
 		return ROUTE_CLOSED;
-	if ((msg->msg_flags & (MSG_OOB | MSG_ZEROCOPY | MSG_FASTOPEN)) ||
+	if ((msg->msg_flags & (MSG_ZEROCOPY | MSG_FASTOPEN)) ||
 	    msg->msg_controllen || msg->msg_ubuf ||
 	    READ_ONCE(sk->sk_tsflags) || tp->tcp_tx_delay ||
 	    READ_ONCE(sk->sk_max_pacing_rate) != ~0UL)

@@ -119,9 +119,9 @@ static void start(void)
 }
 
 /* Marks both ends. Counts and reports the pair once, even if both ends are marked at the same
- * time: both callers begin with the same end.
+ * time: both callers begin with the same end. False if they were marked.
  */
-static void mark(struct pair_end *a, struct pair_end *b, const char *reason)
+static bool mark(struct pair_end *a, struct pair_end *b, const char *reason)
 {
 	bool marked;
 
@@ -129,17 +129,18 @@ static void mark(struct pair_end *a, struct pair_end *b, const char *reason)
 		swap(a, b);
 	marked = test_and_set_bit(END_DROPPED, &a->flags);
 	set_bit(END_DROPPED, &b->flags);
-	if (marked)
-		return;
-	sks_verdict_end(SOCKSPLICE_STAT_pairs_dropped, reason, a);
+	if (!marked)
+		sks_verdict_end(SOCKSPLICE_STAT_pairs_dropped, reason, a);
+	return !marked;
 }
 
 void sks_unpair_end(struct pair_end *end, const char *reason)
 {
 	struct pair_end *peer = sks_end_peer(end);
 
-	mark(end, peer, reason);
-	start();
+	/* Once: a user may ask with every call, and the work visits all pairs. */
+	if (mark(end, peer, reason))
+		start();
 }
 
 static int mark_one(struct pair_end *a, struct pair_end *b, void *arg)

@@ -19,8 +19,8 @@
 struct sock;
 struct pair_end;
 
-/* Begins to un-pair @end and its peer. The caller holds @end. @reason is one of those that enum
- * socksplice_event lists.
+/* Begins to un-pair @end and its peer, unless that has begun. The caller holds @end, or has its
+ * socket locked. Does not sleep. @reason is one of those that enum socksplice_event lists.
  */
 void sks_unpair_end(struct pair_end *end, const char *reason);
 

@@ -5,11 +5,8 @@
 
 int sks_look_inq(struct sock *sk, const struct pair_end *end)
 {
-	struct rx_readable l;
-
 	sock_owned_by_me(sk);
-	rx_readable(sk, end, &l);
-	return tcp_inq(sk) + (sks_rx_mark_before(sk, l.tcp) ? 0 : l.ring);
+	return tcp_inq(sk) + sks_look_ring_unread(sk, end);
 }
 
 int sks_look_inq_hint(const struct sock *sk, const struct pair_end *end)

@@ -70,26 +70,6 @@ static inline u32 rx_readable_total(const struct rx_readable *l)
 	return l->tcp + l->ring + l->after;
 }
 
-/* True if TCP's next @n bytes hold the urgent mark, and the reader has not set SO_OOBINLINE. The
- * bytes behind the mark do not count as readable yet, as in tcp_inq().
- */
-static inline bool sks_rx_mark_before(const struct sock *sk, u32 n)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-
-	return unlikely(tp->urg_data) && !sock_flag(sk, SOCK_URGINLINE) &&
-	       tp->urg_seq - tp->copied_seq < n;
-}
-
-/* True if the reader is at the urgent mark. */
-static inline bool at_urgent_mark(const struct sock *sk)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-
-	return unlikely(READ_ONCE(tp->urg_data)) &&
-	       READ_ONCE(tp->urg_seq) == READ_ONCE(tp->copied_seq);
-}
-
 /* Unread bytes in the ring that @end reads, as far as the reader can reach them. */
 static inline u32 sks_look_ring_unread(const struct sock *sk,
 				       const struct pair_end *end)

@@ -72,7 +72,7 @@ enum socksplice_event {
 					 * or "drain"
 					 */
 	SOCKSPLICE_EVENT_DROPPED,	/* un-pairing begins: "request", "setsockopt", "path",
-					 * "captured"
+					 * "captured", "urgent"
 					 */
 	SOCKSPLICE_EVENT_ENDED,		/* "closed", or "dropped" if it is on TCP again */
 	SOCKSPLICE_EVENT_LIMITED,	/* a pair, once for each end: the end has no ring to send

@@ -215,6 +215,7 @@ struct pair_info {
 	uint32_t id;
 	uint64_t tx_ring[2], tx_tcp[2], rings[2];
 	int closed[2];
+	int draining;		/* it is being un-paired */
 };
 int pairs_open(void);
 int pairs_find(uint64_t cookie_a, uint64_t cookie_b, struct pair_info *info);

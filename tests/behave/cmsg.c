@@ -400,6 +400,7 @@ static void tcp_inq_of_urgent_byte(void)
 	conn_start(&k);
 	MUST(setsockopt(k.b, IPPROTO_TCP, TCP_INQ, &on, sizeof(on)));
 	SAY(send(k.a, "abc", 3, 0));
+	conn_proof(&k);
 	SAY(send(k.a, "X", 1, MSG_OOB));
 	p.fd = k.b;
 	MUST(poll(&p, 1, -1));
@@ -409,7 +410,8 @@ static void tcp_inq_of_urgent_byte(void)
 	say_inq(k.b, 2, 0);
 	say_inq(k.b, 1, 0);
 	say_inq(k.b, 1, MSG_OOB);
-	conn_end(&k);
+	close(k.a);
+	close(k.b);
 }
 
 /* TCP_INQ counts a FIN as a byte, even if it came with TCP bytes that precede the ring's. */

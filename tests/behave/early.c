@@ -216,6 +216,43 @@ static void connects_alone(void)
 	say("eight connections");
 }
 
+/* The sender of the urgent byte is in TCP's own function. No ring byte may stand behind the
+ * mark.
+ */
+static void sends_urgent(void)
+{
+	struct pollfd p = { .events = POLLPRI };
+	struct pair_info info;
+	struct slow s;
+	struct call c;
+	struct conn k;
+	int at = -1;
+	char b[16];
+
+	slow_connect(&s);
+	call_start(&c, SYS_sendto, (long)s.c, (long)"aX", 2L, (long)MSG_OOB, 0L, 0L);
+	call_blocked(&c);
+	slow_accept(&s, &k);
+	where("the call from before the handshake");
+	SAY(call_end(&c));
+	p.fd = k.server;
+	MUST(poll(&p, 1, -1));
+	SAY_BUF(recv(k.server, b, 16, 0), b);
+	SAY(send(k.client, "bc", 2, 0));
+	where("two bytes behind the mark");
+	while (recv(k.server, b, 16, MSG_PEEK | MSG_DONTWAIT) < 2)
+		;
+	if (env.paired && !pairs_find(k.cookie[0], k.cookie[1], &info) &&
+	    info.tx_ring[0] + info.tx_ring[1])
+		fail("sent by ring behind the mark");
+	MUST(ioctl(k.server, SIOCATMARK, &at));
+	say("at mark %d", at);
+	SAY_BUF(recv(k.server, b, 1, MSG_OOB), b);
+	SAY_BUF(recv(k.server, b, 16, 0), b);
+	close(k.client);
+	close(k.server);
+}
+
 /* It waits in a page fault before it takes the socket's lock, on no queue. */
 static void zerocopy_receive(void)
 {
@@ -378,6 +415,7 @@ const struct bcase early_cases[] = {
 	CASE_EARLY(is_alone, true), CASE_EARLY(is_alone_among_threads, true),
 	CASE_EARLY(has_a_second_descriptor, true), CASE_EARLY(has_a_child, true),
 	CASE_EARLY(reads_by_io_uring, true), CASE_EARLY(connects_alone, false),
+	CASE_EARLY(sends_urgent, true),
 	CASE_EARLY(zerocopy_receive, true), CASE_EARLY(receive_woken_from_the_lock, true),
 	{ }
 };

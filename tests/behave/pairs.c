@@ -113,6 +113,8 @@ static void read_pair(const struct nlmsghdr *h, uint64_t ca, uint64_t cb, struct
 	info->found = true;
 	a = attr(body, len, SOCKSPLICE_A_PAIR_ID, NULL);
 	memcpy(&info->id, (const char *)a + NLA_HDRLEN, sizeof(info->id));
+	a = attr(body, len, SOCKSPLICE_A_PAIR_DRAINING, NULL);
+	info->draining = a && *((const char *)a + NLA_HDRLEN);
 	for (i = 0; i < 2; i++) {
 		info->tx_ring[i] = number(end[i], SOCKSPLICE_A_END_TX_RING_BYTES);
 		info->tx_tcp[i] = number(end[i], SOCKSPLICE_A_END_TX_TCP_BYTES);

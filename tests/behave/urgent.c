@@ -1,8 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Urgent data. The urgent byte goes over TCP, and keeps its place between the ring's bytes.
+ * Urgent data. The first urgent byte takes the pair back to TCP. What the ring holds by then is
+ * read before it.
  */
 #include "behave.h"
+
+static void talk(struct conn *k)
+{
+	char b[8];
+
+	SAY(send(k->a, "onward", 6, 0));
+	SAY_BUF(recv(k->b, b, 6, MSG_WAITALL), b);
+	SAY(send(k->b, "and back", 8, 0));
+	SAY_BUF(recv(k->a, b, 8, MSG_WAITALL), b);
+}
+
+/* Starts a pair whose bytes go by ring until the first urgent byte. */
+static void start(struct conn *k)
+{
+	conn_start(k);
+	talk(k);
+	conn_proof(k);
+}
+
+static void end(struct conn *k)
+{
+	close(k->a);
+	close(k->b);
+}
 
 static int mark(int fd)
 {
@@ -25,8 +50,7 @@ static void out_of_line(void)
 	struct conn k;
 	char b[16];
 
-	conn_start(&k);
-	SAY(recv(k.b, b, 1, MSG_OOB));
+	start(&k);
 	SAY(send(k.a, "abc", 3, 0));
 	SAY(send(k.a, "X", 1, MSG_OOB));
 	SAY(send(k.a, "def", 3, 0));
@@ -43,7 +67,7 @@ static void out_of_line(void)
 	say_poll("poll", poll_now(k.b));
 	SAY(send(k.a, "ghi", 3, 0));
 	SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
-	conn_end(&k);
+	end(&k);
 }
 
 static void urgent_read_first(void)
@@ -51,7 +75,7 @@ static void urgent_read_first(void)
 	struct conn k;
 	char b[16];
 
-	conn_start(&k);
+	start(&k);
 	SAY(send(k.a, "abc", 3, 0));
 	SAY(send(k.a, "deX", 3, MSG_OOB));
 	arrive_urgent(k.b);
@@ -60,7 +84,7 @@ static void urgent_read_first(void)
 	SAY(send(k.a, "fgh", 3, 0));
 	SAY_BUF(recv(k.b, b, 8, MSG_WAITALL), b);
 	SAY(recv(k.b, b, 8, MSG_DONTWAIT));
-	conn_end(&k);
+	end(&k);
 }
 
 static void in_line(void)
@@ -69,7 +93,7 @@ static void in_line(void)
 	char b[16];
 	int on = 1;
 
-	conn_start(&k);
+	start(&k);
 	SAY(setsockopt(k.b, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on)));
 	SAY(send(k.a, "abc", 3, 0));
 	SAY(send(k.a, "X", 1, MSG_OOB));
@@ -80,18 +104,18 @@ static void in_line(void)
 	SAY(recv(k.b, b, 1, MSG_OOB));
 	SAY_BUF(recv(k.b, b, 4, MSG_WAITALL), b);
 	say("at mark %d", mark(k.b));
-	conn_end(&k);
+	end(&k);
 }
 
-/* Many bytes go before and after the urgent byte, so that the ring has bytes on both sides. */
-static void between_ring_bytes(void)
+/* Many bytes go before and after each urgent byte: by ring before the first. */
+static void between_many_bytes(void)
 {
 	char *b = malloc(64 * KIB);
 	uint64_t out = 0, in = 0;
 	struct conn k;
 	char c;
 
-	conn_start(&k);
+	start(&k);
 	for (int i = 0; i < 3; i++) {
 		send_pattern(k.a, 20 * KIB, &out, 0);
 		SAY(send(k.a, "X", 1, MSG_OOB));
@@ -111,7 +135,7 @@ static void between_ring_bytes(void)
 		SAY_BUF(recv(k.b, &c, 1, MSG_OOB), &c);
 		say("after the mark %ld", recv_pattern(k.b, 20 * KIB, &in));
 	}
-	conn_end(&k);
+	end(&k);
 }
 
 static void overwritten_mark(void)
@@ -119,7 +143,7 @@ static void overwritten_mark(void)
 	struct conn k;
 	char b[16];
 
-	conn_start(&k);
+	start(&k);
 	SAY(send(k.a, "ab", 2, 0));
 	SAY(send(k.a, "X", 1, MSG_OOB));
 	arrive_urgent(k.b);
@@ -139,7 +163,7 @@ static void overwritten_mark(void)
 	SAY(shutdown(k.a, SHUT_WR));
 	for (int i = 0; i < 5; i++)
 		SAY_BUF(recv(k.b, b, 1, 0), b);
-	conn_end(&k);
+	end(&k);
 }
 
 static void peek_stops_at_mark(void)
@@ -147,7 +171,7 @@ static void peek_stops_at_mark(void)
 	struct conn k;
 	char b[16];
 
-	conn_start(&k);
+	start(&k);
 	SAY(send(k.a, "abc", 3, 0));
 	SAY(send(k.a, "X", 1, MSG_OOB));
 	SAY(send(k.a, "def", 3, 0));
@@ -157,7 +181,7 @@ static void peek_stops_at_mark(void)
 	SAY_BUF(recv(k.b, b, 16, MSG_PEEK | MSG_WAITALL), b);
 	SAY_BUF(recv(k.b, b, 3, 0), b);
 	SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
-	conn_end(&k);
+	end(&k);
 }
 
 /* At the urgent mark, with nothing read in this call yet, a peek steps over the mark. It goes on
@@ -168,7 +192,7 @@ static void peek_steps_over_mark(void)
 	struct conn k;
 	char b[16];
 
-	conn_start(&k);
+	start(&k);
 	SAY(send(k.a, "abcX", 4, MSG_OOB));
 	arrive_urgent(k.b);
 	SAY_BUF(recv(k.b, b, 16, 0), b);
@@ -188,7 +212,7 @@ static void peek_steps_over_mark(void)
 	SAY_BUF(recv(k.b, b, 5, MSG_PEEK | MSG_WAITALL), b);
 	SAY_BUF(recv(k.b, b, 16, MSG_PEEK | MSG_WAITALL), b);
 	SAY_BUF(recv(k.b, b, 16, 0), b);
-	conn_end(&k);
+	end(&k);
 }
 
 /* A read of no bytes takes nothing, and does not pass the mark. */
@@ -198,7 +222,7 @@ static void empty_read_stays_at_mark(void)
 	char b[16];
 	int n;
 
-	conn_start(&k);
+	start(&k);
 	SAY(send(k.a, "abcX", 4, MSG_OOB));
 	arrive_urgent(k.b);
 	SAY_BUF(recv(k.b, b, 16, 0), b);
@@ -212,7 +236,7 @@ static void empty_read_stays_at_mark(void)
 	SAY_BUF(recv(k.b, b, 1, MSG_OOB), b);
 	SAY(send(k.a, "def", 3, 0));
 	SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
-	conn_end(&k);
+	end(&k);
 }
 
 /* A second urgent byte arrives while bytes before the first are unread. The first joins the
@@ -224,7 +248,7 @@ static void two_marks_unread(void)
 	struct conn k;
 	long n;
 
-	conn_start(&k);
+	start(&k);
 	SAY(send(k.a, "abc", 3, 0));
 	SAY(send(k.a, "X", 1, MSG_OOB));
 	arrive_urgent(k.b);
@@ -236,7 +260,7 @@ static void two_marks_unread(void)
 		at += n;
 	*at = 0;
 	say("the stream: %d", !strcmp(b, "abcX") || (env.paired && !strcmp(b, "abc")));
-	conn_end(&k);
+	end(&k);
 }
 
 /* Bytes behind a mark that no reader has passed do not count as readable. */
@@ -246,7 +270,7 @@ static void readable_ends_at_mark(void)
 	int n = -1;
 	char b[16];
 
-	conn_start(&k);
+	start(&k);
 	SAY(send(k.a, "X", 1, MSG_OOB));
 	arrive_urgent(k.b);
 	SAY(send(k.a, "def", 3, 0));
@@ -257,7 +281,7 @@ static void readable_ends_at_mark(void)
 	SAY(send(k.a, "ghi", 3, 0));
 	arrive(k.b, 3);
 	SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
-	conn_end(&k);
+	end(&k);
 }
 
 static void sigurg(void)
@@ -267,7 +291,7 @@ static void sigurg(void)
 	siginfo_t si;
 	char b[8];
 
-	conn_start(&k);
+	start(&k);
 	sigemptyset(&set);
 	sigaddset(&set, SIGURG);
 	sigprocmask(SIG_BLOCK, &set, NULL);
@@ -278,7 +302,7 @@ static void sigurg(void)
 	say("SIGURG %d", sigwaitinfo(&set, &si) == SIGURG);
 	SAY_BUF(recv(k.b, b, 1, MSG_OOB), b);
 	SAY_BUF(recv(k.b, b, 8, 0), b);
-	conn_end(&k);
+	end(&k);
 }
 
 static int handlers_fd;
@@ -306,7 +330,7 @@ static void sigurg_ends_recv(void)
 	struct call c;
 	char b[16];
 
-	conn_start(&k);
+	start(&k);
 	handlers_fd = k.b;
 	sigaction(SIGURG, &act, NULL);
 	SAY(fcntl(k.b, F_SETOWN, getpid()));
@@ -326,7 +350,121 @@ static void sigurg_ends_recv(void)
 		SAY(send(k.a, "abc", 3, 0));
 		SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
 	}
-	conn_end(&k);
+	end(&k);
+}
+
+/* Returns once the pair is being un-paired, with the bytes of the two rings unread. Nothing that
+ * is sent from then on goes by ring.
+ */
+static void draining(const struct conn *k, const struct pair_info *before)
+{
+	struct pair_info now;
+
+	if (!env.paired)
+		return;
+	if (pairs_find(k->cookie[0], k->cookie[1], &now))
+		fail("the pair is gone while its rings have unread bytes");
+	for (int i = 0; i < 2; i++) {
+		if (now.rings[i] != 3 || now.tx_ring[i] != before->tx_ring[i] + 3)
+			fail("%llu unread in ring %d, %llu by ring",
+			     (unsigned long long)now.rings[i], i,
+			     (unsigned long long)(now.tx_ring[i] - before->tx_ring[i]));
+	}
+	if (!now.draining)
+		fail("the pair is not being un-paired");
+}
+
+static void count(const struct conn *k, struct pair_info *info)
+{
+	if (env.paired && pairs_find(k->cookie[0], k->cookie[1], info))
+		fail("the connection is not paired");
+}
+
+static void wait_until_gone(const struct conn *k)
+{
+	struct pair_info info;
+
+	where("waiting until the pair has gone");
+	while (env.paired && !pairs_find(k->cookie[0], k->cookie[1], &info))
+		usleep(1000);
+}
+
+/* The sender's ring is closed before the urgent byte is sent, and the pair is un-paired in both
+ * directions. Each reader has its ring's bytes first, and the mark stands behind them.
+ */
+static void sending_unpairs(void)
+{
+	struct pair_info before;
+	struct conn k;
+	char b[16];
+
+	start(&k);
+	count(&k, &before);
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(send(k.b, "uvw", 3, 0));
+	SAY(send(k.a, "deX", 3, MSG_OOB));
+	SAY(send(k.a, "fgh", 3, 0));
+	arrive_urgent(k.b);
+	draining(&k, &before);
+	say("at mark %d", mark(k.b));
+	SAY_BUF(recv(k.b, b, 1, MSG_OOB | MSG_PEEK), b);
+	SAY_BUF(recv(k.b, b, 3, 0), b);
+	say("at mark %d", mark(k.b));
+	SAY_BUF(recv(k.b, b, 16, 0), b);
+	say("at mark %d", mark(k.b));
+	SAY_BUF(recv(k.b, b, 1, MSG_OOB), b);
+	SAY_BUF(recv(k.b, b, 3, MSG_WAITALL), b);
+	SAY(send(k.b, "xyz", 3, 0));
+	SAY_BUF(recv(k.a, b, 6, MSG_WAITALL), b);
+	wait_until_gone(&k);
+	talk(&k);
+	SAY(send(k.b, "ijY", 3, MSG_OOB));
+	arrive_urgent(k.a);
+	SAY_BUF(recv(k.a, b, 1, MSG_OOB), b);
+	SAY_BUF(recv(k.a, b, 2, MSG_WAITALL), b);
+	talk(&k);
+	end(&k);
+}
+
+/* A reader that asks for an urgent byte, though there is none, un-pairs as well. */
+static void asking_unpairs(void)
+{
+	struct pair_info before;
+	struct conn k;
+	char b[16];
+
+	start(&k);
+	count(&k, &before);
+	SAY(send(k.a, "abc", 3, 0));
+	SAY(send(k.b, "uvw", 3, 0));
+	SAY(recv(k.b, b, 1, MSG_OOB));
+	draining(&k, &before);
+	SAY_BUF(recv(k.b, b, 3, 0), b);
+	SAY(recv(k.b, b, 1, MSG_OOB));
+	SAY_BUF(recv(k.a, b, 3, 0), b);
+	wait_until_gone(&k);
+	talk(&k);
+	SAY(recv(k.b, b, 1, MSG_OOB));
+	end(&k);
+}
+
+/* SO_OOBINLINE alone changes nothing: the pair stays one. */
+static void in_line_stays_paired(void)
+{
+	struct pair_info before, now;
+	struct conn k;
+	int on = 1;
+
+	start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on)));
+	SAY(setsockopt(k.a, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on)));
+	count(&k, &before);
+	talk(&k);
+	count(&k, &now);
+	if (env.paired && (now.draining || now.tx_ring[0] + now.tx_ring[1] !=
+					   before.tx_ring[0] + before.tx_ring[1] + 14))
+		fail("the ring is not used");
+	end(&k);
 }
 
 /* SO_OOBINLINE: urgent bytes among random chunks and peeks leave the stream whole. */
@@ -337,7 +475,7 @@ static void mixed_stream(void)
 	struct conn k;
 	int on = 1;
 
-	conn_start(&k);
+	start(&k);
 	MUST(setsockopt(k.b, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on)));
 	s.fd = k.a;
 	r.fd = k.b;
@@ -347,17 +485,17 @@ static void mixed_stream(void)
 	stream_end(&s);
 	stream_end(&r);
 	say("sent %ld received %ld damaged %d", s.done, r.done, r.damaged);
-	conn_end(&k);
+	end(&k);
 }
 
-/* splice(2) does not pass the mark, whether ring bytes or TCP bytes follow. */
+/* splice(2) does not pass the mark, which follows bytes by ring. */
 static void splice_stops_at_mark(void)
 {
 	struct conn k;
 	char b[16];
 	int p[2];
 
-	conn_start(&k);
+	start(&k);
 	MUST(pipe(p));
 	SAY(send(k.a, "abc", 3, 0));
 	SAY(send(k.a, "X", 1, MSG_OOB));
@@ -378,7 +516,7 @@ static void splice_stops_at_mark(void)
 	SAY_BUF(recv(k.b, b, 2, MSG_WAITALL), b);
 	SAY(splice(k.b, NULL, p[1], NULL, 100, 0));
 	SAY_BUF(read(p[0], b, 16), b);
-	conn_end(&k);
+	end(&k);
 }
 
 /* SO_RCVLOWAT does not count the urgent byte. */
@@ -389,7 +527,7 @@ static void poll_at_mark(void)
 	struct conn k;
 	char b[16];
 
-	conn_start(&k);
+	start(&k);
 	SAY(setsockopt(k.b, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)));
 	SAY(send(k.a, "X", 1, MSG_OOB));
 	arrive_urgent(k.b);
@@ -408,14 +546,15 @@ static void poll_at_mark(void)
 	arrive_urgent(k.b);
 	SAY(poll(&p, 1, -1));
 	SAY_BUF(recv(k.b, b, 16, 0), b);
-	conn_end(&k);
+	end(&k);
 }
 
 const struct bcase urgent_cases[] = {
-	CASE(out_of_line), CASE(urgent_read_first), CASE(in_line), CASE(between_ring_bytes),
+	CASE(out_of_line), CASE(urgent_read_first), CASE(in_line), CASE(between_many_bytes),
 	CASE(overwritten_mark), CASE(peek_stops_at_mark), CASE(peek_steps_over_mark),
 	CASE(empty_read_stays_at_mark), CASE(readable_ends_at_mark), CASE(two_marks_unread),
 	CASE(sigurg), CASE(sigurg_ends_recv), CASE(mixed_stream),
 	CASE(splice_stops_at_mark), CASE(poll_at_mark),
+	CASE_PAIR(sending_unpairs), CASE_PAIR(asking_unpairs), CASE_PAIR(in_line_stays_paired),
 	{ }
 };

@@ -33,11 +33,11 @@ struct mess {
 
 void chaos_op(int fd, uint8_t *buf)
 {
-	static const int sflags[] = { 0, 0, 0, MSG_DONTWAIT, MSG_DONTWAIT, MSG_OOB, MSG_MORE,
+	static const int sflags[] = { 0, 0, 0, MSG_DONTWAIT, MSG_DONTWAIT, MSG_MORE,
 				      MSG_ZEROCOPY };
 	static const int rflags[] = { 0, 0, MSG_DONTWAIT, MSG_DONTWAIT, MSG_PEEK | MSG_DONTWAIT,
-				      MSG_TRUNC | MSG_DONTWAIT, MSG_WAITALL,
-				      MSG_OOB | MSG_DONTWAIT };
+				      MSG_TRUNC | MSG_DONTWAIT, MSG_WAITALL };
+	const bool urgent = !below(100);	/* rare: it takes the pair back to TCP */
 	struct sockaddr unspec = { .sa_family = AF_UNSPEC };
 	struct linger hard = { .l_onoff = 1 };
 	uint32_t len = below(3) ? 1 + below(2000) : 1 + below(BUF);
@@ -46,10 +46,10 @@ void chaos_op(int fd, uint8_t *buf)
 
 	switch (below(40)) {
 	case 0 ... 9:
-		send(fd, buf, len, MSG_NOSIGNAL | sflags[below(8)]);
+		send(fd, buf, len, MSG_NOSIGNAL | (urgent ? MSG_OOB : sflags[below(7)]));
 		break;
 	case 10 ... 19:
-		recv(fd, buf, len, rflags[below(8)]);
+		recv(fd, buf, len, urgent ? MSG_OOB | MSG_DONTWAIT : rflags[below(7)]);
 		break;
 	case 20 ... 22:
 		if (pipe2(pip, O_CLOEXEC))

@@ -53,7 +53,7 @@ enum mutation {
 enum kind {
 	BLOCKING = 1,
 	NONBLOCKING = 2,
-	SPECIAL = 4,		/* goes over TCP: urgent, zerocopy, control messages */
+	SPECIAL = 4,		/* goes over TCP: zerocopy, control messages */
 	HELD = 8,		/* goes over TCP, and TCP holds it back: MSG_MORE */
 };
 
