@@ -54,15 +54,16 @@ pub fn set(arguments: PolicySet) -> Result<Answer> {
     require_btf(&status)?;
 
     enact::policies(&policies)?;
-    in_force(&policies, &hierarchy, &module)
+    let pairs = module.status()?.pairing;
+    in_force(&policies, &hierarchy, pairs)
 }
 
 /// The answer of a command that has set policies: a line for each thing that keeps them from
 /// pairing.
-fn in_force(policies: &[Policy], hierarchy: &Hierarchy, module: &Module) -> Result<Answer> {
+fn in_force(policies: &[Policy], hierarchy: &Hierarchy, pairs: bool) -> Result<Answer> {
     let now = Now::of(policies, hierarchy)?;
     let mut notes = now.notes(policies);
-    if !policies.is_empty() && !module.status()?.pairing {
+    if !policies.is_empty() && !pairs {
         notes.push("pairing is off; run 'socksplice feature set pairing on'".into());
     }
     let mut json = to_json(policies, &now);
@@ -79,7 +80,9 @@ pub fn apply(path: &Path) -> Result<Answer> {
     let (module, _) = Module::open()?;
 
     enact::file(&module, features, &policies)?;
-    in_force(&policies, &hierarchy, &module)
+    // A file that says off means it.
+    let pairs = features.pairing == Some(false) || module.status()?.pairing;
+    in_force(&policies, &hierarchy, pairs)
 }
 
 pub fn export() -> Result<Answer> {
