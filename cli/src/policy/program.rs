@@ -144,7 +144,7 @@ fn path_of(bytes: &[u8]) -> String {
 
 fn explain(error: libbpf_rs::Error) -> Error {
     let log = LOG.lock().unwrap().concat();
-    if log.contains("bpf_sock_splice_pair_sk") && log.contains("not found") {
+    if log.contains("bpf_sock_splice_") && log.contains("not found") {
         return Error::new("the kernel does not let BPF call the module socksplice")
             .remedy("run 'socksplice doctor'");
     }
