@@ -79,6 +79,7 @@ struct sock {
 extern int bpf_sock_splice_pair_sk(struct sock *sk,
 				   struct socksplice_pair_opts *opts,
 				   __u32 opts__sz) __ksym;
+extern void bpf_sock_splice_no_policy(void) __ksym;
 
 /* An address as a policy compares it: IPv4 and v4-mapped IPv6 are the same. */
 struct addr {
@@ -329,7 +330,11 @@ int BPF_PROG(policy, struct sock *sk, int oldstate, int newstate)
 	if (sk->sk_protocol != IPPROTO_TCP)
 		return 0;
 	i = decide(sk);
-	if (i >= POLICY_MAX || config.policies[i].tcp)
+	if (i >= POLICY_MAX) {
+		bpf_sock_splice_no_policy();
+		return 0;
+	}
+	if (config.policies[i].tcp)
 		return 0;
 
 	opts.ring_size = config.policies[i].ring_size;

@@ -251,6 +251,15 @@ pub enum PairCommand {
     /// the reasons. Ends by Ctrl-C.
     Monitor(PairMonitor),
 
+    /// Say of each end of a connection why it is not paired
+    ///
+    /// One line for each end: the policy that names it, or the condition that does not match;
+    /// else what keeps the connection on TCP as far as the kernel shows it, and what to do
+    /// about it. The two addresses are those of one end, in either order. If sockets in several
+    /// network namespaces have them, the answer has each of these connections. The exit status
+    /// is 1 if a connection is not paired.
+    Why(PairWhy),
+
     /// Take pairs back to TCP while they live
     ///
     /// Later bytes go by TCP. Once the bytes that the rings hold have been read, the pair
@@ -363,6 +372,28 @@ pub enum TopKey {
     Tcp,
     /// Messages a second, both ways
     Messages,
+}
+
+#[derive(Args)]
+pub struct PairWhy {
+    /// The local and the remote address of the connection, for example 127.0.0.1:40000
+    /// 127.0.0.1:6379, or [::1]:40000 [::1]:6379
+    #[arg(value_name = "ADDRESS:PORT", num_args = 2, required_unless_present = "pid", value_parser = endpoint)]
+    pub addresses: Vec<SocketAddr>,
+
+    /// Instead of addresses: each connection of this process, in its network namespace
+    #[arg(long, conflicts_with = "addresses", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Option<u32>,
+}
+
+/// An address and a port of a connection.
+fn endpoint(text: &str) -> Result<SocketAddr, String> {
+    match text.parse::<SocketAddr>() {
+        Ok(address) if address.port() != 0 => {
+            Ok(SocketAddr::new(address.ip().to_canonical(), address.port()))
+        }
+        _ => Err("an address and a port are wanted, as in 127.0.0.1:80 or [::1]:80".into()),
+    }
 }
 
 #[derive(Args)]
@@ -588,6 +619,8 @@ mod tests {
         for good in [
             "pair show --port 80 443-444 --netns blue --pid 1 --process x --sort ring --limit 1",
             "pair top --batch -n 3 --sort messages --interval 1",
+            "pair why 127.0.0.1:1 [::1]:2",
+            "pair why --pid 1",
             "pair monitor --event paired ended -n 1 --buffer 4 --port 1",
             "exporter --listen [::1]:0 --user nobody",
             "capture -w - --port 80 --pair 1 2 --snaplen 0 --buffer 512K -n 1 --duration 1",
@@ -602,6 +635,13 @@ mod tests {
             "pair show --port 0",
             "pair top --interval 0",
             "pair top -n x",
+            "pair why",
+            "pair why 127.0.0.1:1",
+            "pair why 127.0.0.1:1 127.0.0.1:0",
+            "pair why 127.0.0.1:1 localhost:2",
+            "pair why 127.0.0.1:1 127.0.0.1:2 127.0.0.1:3",
+            "pair why 127.0.0.1:1 127.0.0.1:2 --pid 1",
+            "pair why --pid 0",
             "pair monitor --event gone",
             "pair monitor --buffer 3",
             "pair monitor --pid 1",

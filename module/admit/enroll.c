@@ -158,6 +158,8 @@ static struct pair_end *attach(struct sock *sk, const struct ident *id, bool act
 		__set_bit(END_YIELDS, &flags);
 	if (active)
 		__set_bit(END_ACTIVE, &flags);
+	if (sks_ident_is_local(sk))
+		__set_bit(END_LOCAL, &flags);
 	if (READ_ONCE(sks_shadow))
 		__set_bit(END_SHADOW, &flags);
 

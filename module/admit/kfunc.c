@@ -20,6 +20,7 @@
 #include "admit/enroll.h"
 #include "admit/kfunc.h"
 #include "compat/compat.h"
+#include "core/stats.h"
 
 static bool has_btf, has_sockops;
 
@@ -27,6 +28,7 @@ __bpf_kfunc_start_defs();
 
 /* Only BPF programs call these. The declarations are for sparse. */
 int bpf_sock_splice_pair_sk(struct sock *sk, struct socksplice_pair_opts *opts, u32 opts__sz);
+void bpf_sock_splice_no_policy(void);
 int bpf_sock_splice_pair(struct bpf_sock_ops_kern *skops, struct socksplice_pair_opts *opts,
 			 u32 opts__sz);
 
@@ -50,6 +52,17 @@ __bpf_kfunc int bpf_sock_splice_pair_sk(struct sock *sk,
 	    (sk->sk_state != TCP_SYN_SENT && sk->sk_state != TCP_SYN_RECV))
 		return -EINVAL;
 	return sks_enroll(sk, sk->sk_state == TCP_SYN_SENT, opts);
+}
+
+/**
+ * bpf_sock_splice_no_policy - count an end that no policy names
+ *
+ * For programs on tp_btf/inet_sock_set_state, instead of bpf_sock_splice_pair_sk(). The counter is
+ * the module's, so it outlives a program that another one replaces.
+ */
+__bpf_kfunc void bpf_sock_splice_no_policy(void)
+{
+	sks_stat_inc(SOCKSPLICE_STAT_no_policy);
 }
 
 /**
@@ -80,6 +93,7 @@ __bpf_kfunc_end_defs();
 
 BTF_KFUNCS_START(tracing_kfuncs)
 BTF_ID_FLAGS(func, bpf_sock_splice_pair_sk, COMPAT_KF_TRUSTED_ARGS)
+BTF_ID_FLAGS(func, bpf_sock_splice_no_policy)
 BTF_KFUNCS_END(tracing_kfuncs)
 
 BTF_KFUNCS_START(sockops_kfuncs)

@@ -4,6 +4,7 @@
 #include <linux/jiffies.h>
 #include <linux/mm.h>
 #include <linux/random.h>
+#include <linux/string.h>
 #include <linux/workqueue.h>
 #include <net/tcp.h>
 
@@ -95,6 +96,8 @@ bool sks_match(struct pair_end *end)
 		if (!hashes_mirror(&end->ident, &other->ident) &&
 		    !tuples_mirror(&end->ident, &other->ident)) {
 			sks_stat_inc(SOCKSPLICE_STAT_doubt_hash);
+			set_bit(END_DOUBT, &end->flags);
+			set_bit(END_DOUBT, &other->flags);
 			continue;
 		}
 		if (!addresses_mirror(&end->ident, &other->ident)) {
@@ -162,10 +165,22 @@ static void settle_left(void)
 	}
 }
 
+/* Why @end found no peer: one of the counters expired_*. */
+static enum sks_stat why_expired(const struct pair_end *end)
+{
+	if (!time_after_eq(jiffies, end->ident.expires))
+		return SOCKSPLICE_STAT_expired_drain;
+	if (test_bit(END_DOUBT, &end->flags))
+		return SOCKSPLICE_STAT_expired_doubt;
+	return test_bit(END_LOCAL, &end->flags) ? SOCKSPLICE_STAT_expired_not_enrolled :
+						  SOCKSPLICE_STAT_expired_elsewhere;
+}
+
 static void expire_work(struct work_struct *work)
 {
 	struct pair_end *end;
 	struct hlist_node *next;
+	enum sks_stat why;
 	int i;
 
 	for (i = 0; i < 1 << IDENT_BITS; i++) {
@@ -181,9 +196,8 @@ static void expire_work(struct work_struct *work)
 			unpark_locked(end);
 			sks_end_hold(end);	/* there is no peer to hold */
 			hlist_add_head(&end->ident.node, &left);
-			sks_verdict_end(SOCKSPLICE_STAT_park_expired,
-					time_after_eq(jiffies, end->ident.expires) ?
-					"no_peer" : "drain", end);
+			why = why_expired(end);
+			sks_verdict_end(why, sks_stat_name(why) + strlen("expired_"), end);
 		}
 		spin_unlock_bh(&b->lock);
 	}

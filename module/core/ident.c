@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
+#include <linux/netdevice.h>
+#include <net/dst.h>
 #include <net/ipv6.h>
 #include <net/tcp.h>
 
@@ -52,4 +54,17 @@ bool sks_ident_read(const struct sock *sk, bool active, struct ident *id)
 	id->transparent = inet_test_bit(TRANSPARENT, sk);
 	sks_ident_addresses(sk, id);
 	return true;
+}
+
+bool sks_ident_is_local(const struct sock *sk)
+{
+	const struct dst_entry *dst;
+	bool local;
+
+	rcu_read_lock();
+	dst = __sk_dst_get(sk);
+	/* The route to an own address leads to the loopback device, or to the VRF itself. */
+	local = dst && (dst->dev->flags & IFF_LOOPBACK || netif_is_l3_master(dst->dev));
+	rcu_read_unlock();
+	return local;
 }

@@ -32,6 +32,12 @@ struct ident {
  */
 bool sks_ident_read(const struct sock *sk, bool active, struct ident *id);
 
+/* True if the packets that @sk sends stay in its network namespace, so its peer is there. False
+ * also for a peer there to which address translation redirects the packets. The caller is that of
+ * sks_ident_read().
+ */
+bool sks_ident_is_local(const struct sock *sk);
+
 /* Reads only the addresses and ports. */
 void sks_ident_addresses(const struct sock *sk, struct ident *id);
 

@@ -21,7 +21,14 @@
 	X(pairs_ended) /* Pairs that have ended */ \
 	X(pairs_dropped) /* Pairs taken back to TCP while they lived */ \
 	X(shadow_matches) /* Pairs found in shadow mode */ \
-	X(park_expired) /* Enrolled ends whose peer was not enrolled in time */ \
+	X(no_policy) /* Ends of connections that none of the policies in force names */ \
+	X(expired_not_enrolled) \
+		/* Enrolled ends whose peer in the same network namespace was not enrolled */ \
+	X(expired_elsewhere) \
+		/* Enrolled ends that found no peer and send out of their network namespace */ \
+	X(expired_doubt) \
+		/* Enrolled ends that found no peer, only one that could not be proven */ \
+	X(expired_drain) /* Enrolled ends that drain gave up before their peer came */ \
 	X(declined_off) /* Ends declined because pairing is switched off */ \
 	X(declined_hook) /* Ends declined because the hooks of splice(2) are not installed */ \
 	X(declined_ulp) /* Ends declined because of kTLS, MPTCP or another ULP */ \

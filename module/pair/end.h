@@ -58,6 +58,10 @@ enum end_flag {
 	END_TRIMMED,	/* a lock: a task takes pages of the ring, whose sender is detached */
 	END_CHARGED,	/* this end is charged to the memory cgroup of a task that uses it */
 	END_TRANSLATED, /* the two ends see different addresses; set before the link */
+	END_LOCAL,	/* its packets stay in its network namespace; set at the handshake */
+	END_DOUBT,	/* An end had its sequence numbers, but no proof. Set under the lock of the
+			 * bucket, before this end parks or while it is parked.
+			 */
 	/* sks_rx_mark_ready() decides by the next three. Each is set once, and never cleared. */
 	END_RX_KNOWN,	/* When sk_prot became ours, no task was inside TCP's own functions.
 			 * sks_enroll() sets it, with the socket locked.
@@ -241,8 +245,8 @@ int sks_end_init(void (*unpark)(struct pair_end *end));
 void sks_end_exit(void);
 
 /* Makes an end and attaches it. The caller has the socket locked, or is the softirq that owns it.
- * Never sleeps. @flags: END_ACTIVE, END_SHADOW, END_YIELDS. Returns the end, which then holds the
- * group of @memory, or an ERR_PTR.
+ * Never sleeps. @flags: END_ACTIVE, END_LOCAL, END_SHADOW, END_YIELDS. Returns the end, which then
+ * holds the group of @memory, or an ERR_PTR.
  */
 struct pair_end *sks_end_attach(struct sock *sk, const struct ident *id,
 				const struct end_memory *memory,

@@ -29,7 +29,10 @@ static enum socksplice_event event_of(enum sks_stat what)
 	case SOCKSPLICE_STAT_pairs_made:
 	case SOCKSPLICE_STAT_shadow_matches:
 		return SOCKSPLICE_EVENT_PAIRED;
-	case SOCKSPLICE_STAT_park_expired:
+	case SOCKSPLICE_STAT_expired_not_enrolled:
+	case SOCKSPLICE_STAT_expired_elsewhere:
+	case SOCKSPLICE_STAT_expired_doubt:
+	case SOCKSPLICE_STAT_expired_drain:
 		return SOCKSPLICE_EVENT_EXPIRED;
 	case SOCKSPLICE_STAT_pairs_dropped:
 		return SOCKSPLICE_EVENT_DROPPED;

@@ -68,8 +68,8 @@ enum socksplice_event {
 	SOCKSPLICE_EVENT_UNSPEC,
 	SOCKSPLICE_EVENT_PAIRED,	/* no reason, or "shadow" */
 	SOCKSPLICE_EVENT_DECLINED,	/* one end; reason X of the counter declined_X */
-	SOCKSPLICE_EVENT_EXPIRED,	/* one end; "no_peer": its peer was not enrolled in time;
-					 * or "drain"
+	SOCKSPLICE_EVENT_EXPIRED,	/* one end, which found no peer in time; reason X of the
+					 * counter expired_X
 					 */
 	SOCKSPLICE_EVENT_DROPPED,	/* un-pairing begins: "request", "setsockopt", "path",
 					 * "captured", "urgent"

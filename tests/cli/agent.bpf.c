@@ -11,7 +11,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_SOCKHASH);
 	__uint(max_entries, 1024);
 	__type(key, __u64);
-	__type(value, __u32);
+	__type(value, __u64);	/* so the kernel tells which sockets are in it */
 } kept SEC(".maps");
 
 SEC("sockops")

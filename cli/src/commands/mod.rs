@@ -16,6 +16,7 @@ mod policy;
 mod splice;
 mod stats;
 mod top;
+mod why;
 
 use crate::cli::{FeatureCommand, Object, PairCommand, PolicyCommand, SpliceCommand, StatsCommand};
 use crate::error::Result;
@@ -32,6 +33,7 @@ pub fn run(object: Object, json: bool) -> Result<Answer> {
         Object::Pair(PairCommand::Show(arguments)) => pair::show(arguments),
         Object::Pair(PairCommand::Top(arguments)) => top::run(arguments, json),
         Object::Pair(PairCommand::Monitor(arguments)) => monitor::run(arguments, json),
+        Object::Pair(PairCommand::Why(arguments)) => why::run(arguments),
         Object::Pair(PairCommand::Drop(arguments)) => drain::drop(arguments),
         Object::Splice(SpliceCommand::Show) => splice::show(),
         Object::Drain(wait) => drain::drain(wait),

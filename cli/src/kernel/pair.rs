@@ -28,7 +28,7 @@ pub struct End {
     pub peer: Endpoint,
     pub netns: Netns,
     /// As SO_COOKIE; 0 if the socket has none yet or is gone.
-    cookie: u64,
+    pub cookie: u64,
     /// The inode number of its socket; 0 if no process has it open.
     pub inode: u64,
     /// Id of the socket's cgroup; 0 if it is gone.

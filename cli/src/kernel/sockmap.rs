@@ -11,7 +11,7 @@ use std::path::Path;
 use libbpf_rs::query::{
     LinkInfoIter, LinkTypeInfo, MapInfoIter, ProgInfoIter, ProgInfoQueryOptions,
 };
-use libbpf_rs::{MapType, ProgramAttachType, ProgramType};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ProgramAttachType, ProgramType};
 use libbpf_sys::{
     BPF_CGROUP_SOCK_OPS, BPF_SK_MSG_VERDICT, BPF_SK_SKB_STREAM_PARSER, BPF_SK_SKB_STREAM_VERDICT,
     BPF_SK_SKB_VERDICT, bpf_attach_type,
@@ -132,6 +132,28 @@ impl Sockmaps {
         maps.collect()
     }
 
+    /// Which sockets are in them.
+    pub fn members(&self) -> Members {
+        let mut members = Members::default();
+        let mut hidden = Vec::new();
+        for map in &self.maps {
+            match map.cookies() {
+                Some(cookies) => {
+                    let described = self.describe(map);
+                    let of = cookies
+                        .into_iter()
+                        .map(|cookie| (cookie, described.clone()));
+                    members.of.extend(of);
+                }
+                None => hidden.push(self.describe(map)),
+            }
+        }
+        if !hidden.is_empty() {
+            members.hidden = Some(some_of(hidden, "; "));
+        }
+        members
+    }
+
     fn attach(&mut self, program: u32, to: String, map: Option<u32>) {
         let Some(program) = self.programs.iter_mut().find(|p| p.id == program) else {
             return;
@@ -213,6 +235,32 @@ impl Sockmaps {
         for program in &mut self.programs {
             program.holders = holders.programs.remove(&program.id).unwrap_or_default();
         }
+    }
+}
+
+/// Which sockets are in which map.
+#[derive(Default)]
+pub struct Members {
+    /// A text about the map, by the cookie of the socket.
+    pub of: HashMap<u64, String>,
+    /// A text about the maps whose sockets the kernel does not tell.
+    pub hidden: Option<String>,
+}
+
+impl Map {
+    /// The cookies of the sockets in it. The kernel tells them only if values have eight bytes.
+    fn cookies(&self) -> Option<Vec<u64>> {
+        let Ok(map) = MapHandle::from_map_id(self.id) else {
+            return Some(Vec::new()); // it is gone
+        };
+        if map.value_size() != 8 {
+            return map.keys().next().is_none().then(Vec::new);
+        }
+        let cookie = |key: Vec<u8>| {
+            let value = map.lookup(&key, MapFlags::ANY).ok()??;
+            Some(u64::from_ne_bytes(value.try_into().ok()?))
+        };
+        Some(map.keys().filter_map(cookie).collect())
     }
 }
 

@@ -5,12 +5,16 @@
 
 pub mod cgroups;
 pub mod config;
+pub mod decide;
 pub mod enact;
 pub mod file;
 pub mod pin;
 mod program;
 
 use std::path::Path;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Error, Result};
 use crate::kernel::module::{self, Module, Setting, Status};
@@ -100,4 +104,13 @@ pub fn live() -> Result<Vec<Policy>> {
         Some(dir) => program::read(dir),
         None => Ok(Vec::new()),
     }
+}
+
+/// How long they have been in force.
+pub fn age() -> Result<Option<Duration>> {
+    let _lock = pin::Lock::share()?;
+    let loaded = pin::live().and_then(program::loaded);
+    let now = clock_gettime(ClockId::Boottime);
+    let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+    Ok(loaded.map(|loaded| now.saturating_sub(loaded)))
 }

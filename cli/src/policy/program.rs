@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel, Program, set_print,
 };
@@ -144,7 +145,7 @@ fn path_of(bytes: &[u8]) -> String {
 
 fn explain(error: libbpf_rs::Error) -> Error {
     let log = LOG.lock().unwrap().concat();
-    if log.contains("bpf_sock_splice_pair_sk") && log.contains("not found") {
+    if log.contains("bpf_sock_splice_") && log.contains("not found") {
         return Error::new("the kernel does not let BPF call the module socksplice")
             .remedy("run 'socksplice doctor'");
     }
@@ -222,6 +223,14 @@ pub fn missed(dir: &Path) -> Result<u64> {
         missed = count.try_into().map_or(0, u64::from_ne_bytes);
     })?;
     Ok(missed)
+}
+
+/// When the program was loaded, since the boot.
+pub fn loaded(dir: &Path) -> Option<Duration> {
+    let link = Link::open(dir.join(LINK)).ok()?;
+    let id = link.info().ok()?.prog_id;
+    let program = ProgInfoIter::default().find(|program| program.id == id)?;
+    Some(program.load_time)
 }
 
 /// Detaches what [`install`] attached. On an error it is attached and pinned as before.

@@ -34,6 +34,16 @@ impl Cidr {
         }
     }
 
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let (net, mask) = self.words();
+        let host = Cidr {
+            net: address.to_canonical(),
+            prefix: 0,
+        };
+        let (words, _) = host.words();
+        self.net.is_ipv4() == host.net.is_ipv4() && [0, 1, 2, 3].map(|i| words[i] & mask[i]) == net
+    }
+
     /// The reverse of [`Cidr::words`].
     pub fn from_words(v4: bool, net: [u32; 4], mask: [u32; 4]) -> Self {
         if v4 {
@@ -121,6 +131,28 @@ mod tests {
             ("::ffff:0.0.0.0/96", "0.0.0.0/0"),
         ] {
             assert_eq!(text.parse::<Cidr>().unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn holds_addresses_of_its_family() {
+        for (net, address, holds) in [
+            ("10.0.0.0/8", "10.1.2.3", true),
+            ("10.0.0.0/8", "11.0.0.0", false),
+            ("10.0.0.0/8", "::ffff:10.0.0.1", true),
+            ("0.0.0.0/0", "1.2.3.4", true),
+            ("0.0.0.0/0", "::1", false),
+            ("::/0", "1.2.3.4", false),
+            ("fd00::/8", "fd12::1", true),
+            ("fd00::/8", "fe00::1", false),
+            ("::1", "::1", true),
+        ] {
+            let net: Cidr = net.parse().unwrap();
+            assert_eq!(
+                net.contains(address.parse().unwrap()),
+                holds,
+                "{net} {address}"
+            );
         }
     }
 

@@ -36,7 +36,8 @@ const PATH: &str = "/metrics";
 type Labels = Vec<(&'static str, String)>;
 
 /// Counters that have a metric of their own: the name of the metric, and the counter.
-const PLAIN: [(&str, &str); 27] = [
+const PLAIN: [(&str, &str); 28] = [
+    ("no_policy", "no_policy"),
     ("enrolled", "enrolled"),
     ("hash_doubts", "doubt_hash"),
     ("pairs_ended", "pairs_ended"),
@@ -195,11 +196,12 @@ impl Scrape {
         let verdicts = [
             ("paired", "", self.value("pairs_made")),
             ("paired", "shadow", self.value("shadow_matches")),
-            ("expired", "no_peer", self.value("park_expired")),
         ];
         let declined = self.with_prefix("declined_");
         let declined = declined.map(|(reason, n)| ("declined", reason, n));
-        for (result, reason, n) in verdicts.into_iter().chain(declined) {
+        let expired = self.with_prefix("expired_");
+        let expired = expired.map(|(reason, n)| ("expired", reason, n));
+        for (result, reason, n) in verdicts.into_iter().chain(declined).chain(expired) {
             let labels = labels(&[("result", result), ("reason", reason)]);
             attempts.get_or_create(&labels).inc_by(n);
         }
@@ -267,6 +269,7 @@ mod tests {
         let counters = [
             ("pairs_made", 3),
             ("declined_ulp", 4),
+            ("expired_elsewhere", 7),
             ("ring_bytes", 1000),
             ("tcp_bytes_spill", 5),
             ("tcp_bytes_startup", 6),
@@ -287,6 +290,7 @@ mod tests {
             "socksplice_ring_memory_bytes 65536",
             "socksplice_pair_attempts_total{result=\"paired\",reason=\"\"} 3",
             "socksplice_pair_attempts_total{result=\"declined\",reason=\"ulp\"} 4",
+            "socksplice_pair_attempts_total{result=\"expired\",reason=\"elsewhere\"} 7",
             "# TYPE socksplice_pair_attempts counter",
             "# EOF",
         ] {
