@@ -35,11 +35,9 @@ static bool has_ipsec(const struct sock *sk)
 #ifdef CONFIG_XFRM
 	const struct net *net = sock_net(sk);
 
-	if (rcu_access_pointer(sk->sk_policy[0]) ||
-	    rcu_access_pointer(sk->sk_policy[1]))
+	if (rcu_access_pointer(sk->sk_policy[0]) || rcu_access_pointer(sk->sk_policy[1]))
 		return true;
-	return net->xfrm.policy_count[XFRM_POLICY_IN] ||
-	       net->xfrm.policy_count[XFRM_POLICY_OUT];
+	return net->xfrm.policy_count[XFRM_POLICY_IN] || net->xfrm.policy_count[XFRM_POLICY_OUT];
 #else
 	return false;
 #endif
@@ -58,8 +56,7 @@ static bool wants_timestamps(const struct sock *sk)
  */
 static bool is_kernels_own(const struct sock *sk, bool active)
 {
-	return sk->sk_kern_sock &&
-	       (active || !sk->sk_net_refcnt || !COMPAT_MPTCP_KNOWS_FALLBACK);
+	return sk->sk_kern_sock && (active || !sk->sk_net_refcnt || !COMPAT_MPTCP_KNOWS_FALLBACK);
 }
 
 /* Returns SOCKSPLICE_STAT_MAX, or why the state of @sk does not allow a pair. */
@@ -104,8 +101,7 @@ static enum sks_stat kernel_reads(const struct sock *sk, const struct ident *id,
 }
 
 /* Returns SOCKSPLICE_STAT_MAX, and @id, or why @sk may not be paired. */
-static enum sks_stat why_declined(const struct sock *sk, bool active, bool yields,
-				  struct ident *id)
+static enum sks_stat why_declined(const struct sock *sk, bool active, bool yields, struct ident *id)
 {
 	enum sks_stat why = why_not(sk, active);
 
@@ -190,8 +186,7 @@ static void start_upkeep(const struct pair_end *end)
 		sks_yield_start();
 }
 
-int sks_enroll(struct sock *sk, bool active,
-	       const struct socksplice_pair_opts *opts)
+int sks_enroll(struct sock *sk, bool active, const struct socksplice_pair_opts *opts)
 {
 	struct socksplice_pair_opts o = {};
 	struct ident id = {};

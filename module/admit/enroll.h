@@ -26,8 +26,7 @@
  *	-EOPNOTSUPP it is not eligible and stays on TCP; the reason is counted
  *	-ENOMEM	    there is no memory for it; it stays on TCP
  */
-int sks_enroll(struct sock *sk, bool active,
-	       const struct socksplice_pair_opts *opts);
+int sks_enroll(struct sock *sk, bool active, const struct socksplice_pair_opts *opts);
 
 int sks_enroll_init(void);
 

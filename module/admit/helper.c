@@ -116,8 +116,8 @@ static void tuple_of(const struct ident *id, struct nf_conntrack_tuple *tuple)
 static bool may_track(const struct net *net, const struct nf_conntrack_tuple *tuple)
 {
 	return tuple->src.l3num == AF_INET ?
-	       rcu_access_pointer(net->nf.hooks_ipv4[NF_INET_LOCAL_OUT]) :
-	       rcu_access_pointer(net->nf.hooks_ipv6[NF_INET_LOCAL_OUT]);
+		       rcu_access_pointer(net->nf.hooks_ipv4[NF_INET_LOCAL_OUT]) :
+		       rcu_access_pointer(net->nf.hooks_ipv6[NF_INET_LOCAL_OUT]);
 }
 
 static bool is_helped(find_fn find, struct net *net, const struct nf_conntrack_tuple *tuple)

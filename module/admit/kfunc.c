@@ -44,8 +44,8 @@ int bpf_sock_splice_pair(struct bpf_sock_ops_kern *skops, struct socksplice_pair
  *
  * Return: as sks_enroll(); -EINVAL also for a wrong size or moment.
  */
-__bpf_kfunc int bpf_sock_splice_pair_sk(struct sock *sk,
-					struct socksplice_pair_opts *opts, u32 opts__sz)
+__bpf_kfunc int bpf_sock_splice_pair_sk(struct sock *sk, struct socksplice_pair_opts *opts,
+					u32 opts__sz)
 {
 	/* The event comes before TCP writes the new state. */
 	if (opts__sz != sizeof(*opts) ||
@@ -107,8 +107,7 @@ static int tracing_filter(const struct bpf_prog *prog, u32 kfunc_id)
 {
 	if (!btf_id_set8_contains(&tracing_kfuncs, kfunc_id))
 		return 0;
-	if (prog->type != BPF_PROG_TYPE_TRACING ||
-	    prog->expected_attach_type != BPF_TRACE_RAW_TP ||
+	if (prog->type != BPF_PROG_TYPE_TRACING || prog->expected_attach_type != BPF_TRACE_RAW_TP ||
 	    !prog->aux->attach_func_name ||
 	    strcmp(prog->aux->attach_func_name, "inet_sock_set_state"))
 		return -EACCES;
@@ -142,11 +141,10 @@ static bool ready;			/* enroll_lock; true between init and exit */
 static bool registered;			/* enroll_lock */
 static DEFINE_MUTEX(enroll_lock);
 
-static void state_probe(void *data, const struct sock *sk, const int oldstate,
-			const int newstate)
+static void state_probe(void *data, const struct sock *sk, const int oldstate, const int newstate)
 {
-	if (!READ_ONCE(enroll_all) ||
-	    newstate != TCP_ESTABLISHED || sk->sk_protocol != IPPROTO_TCP ||
+	if (!READ_ONCE(enroll_all) || newstate != TCP_ESTABLISHED ||
+	    sk->sk_protocol != IPPROTO_TCP ||
 	    (oldstate != TCP_SYN_SENT && oldstate != TCP_SYN_RECV))
 		return;
 	sks_enroll((struct sock *)sk, oldstate == TCP_SYN_SENT, NULL);

@@ -59,14 +59,13 @@ static bool hashes_mirror(const struct ident *a, const struct ident *b)
 static bool addresses_mirror(const struct ident *a, const struct ident *b)
 {
 	return a->sport == b->dport && b->sport == a->dport &&
-	       ipv6_addr_equal(&a->saddr, &b->daddr) &&
-	       ipv6_addr_equal(&b->saddr, &a->daddr);
+	       ipv6_addr_equal(&a->saddr, &b->daddr) && ipv6_addr_equal(&b->saddr, &a->daddr);
 }
 
 static bool tuples_mirror(const struct ident *a, const struct ident *b)
 {
-	return a->net == b->net && !a->bound_dev_if && !b->bound_dev_if &&
-	       !a->transparent && !b->transparent && addresses_mirror(a, b);
+	return a->net == b->net && !a->bound_dev_if && !b->bound_dev_if && !a->transparent &&
+	       !b->transparent && addresses_mirror(a, b);
 }
 
 static void unpark_locked(struct pair_end *end)
@@ -90,8 +89,7 @@ bool sks_match(struct pair_end *end)
 	spin_lock_bh(&b->lock);
 	hlist_for_each_entry(other, &b->head, ident.node) {
 		n++;
-		if (other->ident.iss != end->ident.irs ||
-		    other->ident.irs != end->ident.iss)
+		if (other->ident.iss != end->ident.irs || other->ident.irs != end->ident.iss)
 			continue;
 		if (!hashes_mirror(&end->ident, &other->ident) &&
 		    !tuples_mirror(&end->ident, &other->ident)) {

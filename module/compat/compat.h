@@ -107,8 +107,7 @@
 #ifdef HAVE_LIST_LRU_INIT_MEMCG_KEY
 #define compat_list_lru_init_memcg_key	list_lru_init_memcg_key
 #else
-#define compat_list_lru_init_memcg_key(lru, shrinker, key) \
-	__list_lru_init(lru, true, key, shrinker)
+#define compat_list_lru_init_memcg_key(lru, shrinker, key) __list_lru_init(lru, true, key, shrinker)
 #endif
 
 #endif /* SOCKSPLICE_COMPAT_H */

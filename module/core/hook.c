@@ -53,7 +53,7 @@ static int splice_status = -EOPNOTSUPP, lowat_status = -EOPNOTSUPP;
 
 int sks_hook_status(void)
 {
-	return splice_status ? : lowat_status;
+	return splice_status ?: lowat_status;
 }
 
 int sks_hook_splice_status(void)
@@ -65,9 +65,8 @@ int sks_hook_splice_status(void)
 #error "only User Mode Linux lets a module write to the kernel's constants"
 #endif
 
-typedef ssize_t splice_read_fn(struct socket *sock, loff_t *ppos,
-			       struct pipe_inode_info *pipe, size_t len,
-			       unsigned int flags);
+typedef ssize_t splice_read_fn(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe,
+			       size_t len, unsigned int flags);
 
 typedef int set_rcvlowat_fn(struct sock *sk, int val);
 
@@ -87,8 +86,7 @@ static splice_read_fn *tcp_splice_read_fn(void)
 #endif
 }
 
-ssize_t sks_hook_orig(struct socket *sock, loff_t *ppos,
-		      struct pipe_inode_info *pipe, size_t len,
+ssize_t sks_hook_orig(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe, size_t len,
 		      unsigned int flags)
 {
 	ssize_t ret = tcp_splice_read_fn()(sock, ppos, pipe, len, flags);
@@ -141,19 +139,17 @@ int sks_hook_restart(const struct sock *sk)
 	 * it would have if it had slept: see sock_intr_errno().
 	 */
 	set_thread_flag(TIF_NOTIFY_SIGNAL);
-	return READ_ONCE(sk->sk_rcvtimeo) == MAX_SCHEDULE_TIMEOUT ? -ERESTARTSYS :
-								    -ERESTARTNOHAND;
+	return READ_ONCE(sk->sk_rcvtimeo) == MAX_SCHEDULE_TIMEOUT ? -ERESTARTSYS : -ERESTARTNOHAND;
 }
 
-ssize_t sks_hook_pass(struct socket *sock, loff_t *ppos,
-		      struct pipe_inode_info *pipe, size_t len,
+ssize_t sks_hook_pass(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe, size_t len,
 		      unsigned int flags)
 {
 	ssize_t ret = 0;
 
 	if (!(sock->file->f_flags & O_NONBLOCK))	/* may sleep for data */
 		ret = sks_hook_restart(sock->sk);
-	return ret ? : sks_hook_orig(sock, ppos, pipe, len, flags);
+	return ret ?: sks_hook_orig(sock, ppos, pipe, len, flags);
 }
 
 #if defined(CONFIG_DYNAMIC_FTRACE) && defined(CONFIG_HAVE_DYNAMIC_FTRACE_WITH_ARGS)
@@ -177,9 +173,8 @@ static const struct hook_client *splice_client(struct sock *sk)
 /* Calls the client that serves the socket. Asks for it again, because the callback's answer may be
  * stale by now.
  */
-static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,
-			     struct pipe_inode_info *pipe, size_t len,
-			     unsigned int flags)
+static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe,
+			     size_t len, unsigned int flags)
 {
 	const struct hook_client *client;
 
@@ -191,9 +186,8 @@ static ssize_t hook_dispatch(struct socket *sock, loff_t *ppos,
 }
 
 /* Serves a call on an attached socket. */
-static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
-				struct pipe_inode_info *pipe, size_t len,
-				unsigned int flags)
+static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe,
+				size_t len, unsigned int flags)
 {
 	ssize_t ret;
 
@@ -204,9 +198,8 @@ static ssize_t hook_splice_read(struct socket *sock, loff_t *ppos,
 }
 
 /* Serves a call for which the ftrace callback has taken a module reference. */
-static ssize_t hook_splice_read_put(struct socket *sock, loff_t *ppos,
-				    struct pipe_inode_info *pipe, size_t len,
-				    unsigned int flags)
+static ssize_t hook_splice_read_put(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe,
+				    size_t len, unsigned int flags)
 {
 	ssize_t ret = hook_dispatch(sock, ppos, pipe, len, flags);
 
@@ -276,8 +269,8 @@ static int hook_set_rcvlowat(struct sock *sk, int val)
 
 #ifdef HOOK_BY_FTRACE
 
-static void notrace hook_callback(unsigned long ip, unsigned long parent_ip,
-				  struct ftrace_ops *ops, struct ftrace_regs *fregs)
+static void notrace hook_callback(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
+				  struct ftrace_regs *fregs)
 {
 	splice_read_fn *target;
 	struct socket *sock;
@@ -365,9 +358,8 @@ void sks_hook_exit(void)
  * keeps the kernel's functions: kTLS has such a copy, and so has the sink of a splice. ftrace
  * would redirect those calls, too.
  */
-ssize_t sks_hook_splice_read(struct socket *sock, loff_t *ppos,
-			     struct pipe_inode_info *pipe, size_t len,
-			     unsigned int flags)
+ssize_t sks_hook_splice_read(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe,
+			     size_t len, unsigned int flags)
 {
 	splice_read_fn *target;
 
@@ -375,7 +367,7 @@ ssize_t sks_hook_splice_read(struct socket *sock, loff_t *ppos,
 	target = hook_target(sock->sk);
 	rcu_read_unlock();
 	/* a tail call: a task that sleeps in there does not return through this module */
-	return (target ? : kernels_splice_read)(sock, ppos, pipe, len, flags);
+	return (target ?: kernels_splice_read)(sock, ppos, pipe, len, flags);
 }
 EXPORT_SYMBOL_GPL(sks_hook_splice_read);
 

@@ -71,8 +71,7 @@ int sks_hook_splice_status(void);
 /* Calls the kernel's own tcp_splice_read(). A task that sleeps in it has a frame of ours below:
  * see inflight.h.
  */
-ssize_t sks_hook_orig(struct socket *sock, loff_t *ppos,
-		      struct pipe_inode_info *pipe, size_t len,
+ssize_t sks_hook_orig(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe, size_t len,
 		      unsigned int flags);
 
 /* Makes the current system call, which reads from @sk and has moved nothing yet, enter the kernel
@@ -87,15 +86,13 @@ int sks_hook_restart(const struct sock *sk);
  * sleep, the system call is restarted. The caller has moved nothing to the pipe, and the socket is
  * not locked.
  */
-ssize_t sks_hook_pass(struct socket *sock, loff_t *ppos,
-		      struct pipe_inode_info *pipe, size_t len,
+ssize_t sks_hook_pass(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe, size_t len,
 		      unsigned int flags);
 
 #ifdef SOCKSPLICE_HOOK_BY_OPS
 /* The function that the hook leads to, for bench/uml's driver. */
-ssize_t sks_hook_splice_read(struct socket *sock, loff_t *ppos,
-			     struct pipe_inode_info *pipe, size_t len,
-			     unsigned int flags);
+ssize_t sks_hook_splice_read(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe,
+			     size_t len, unsigned int flags);
 #endif
 
 #endif /* SOCKSPLICE_HOOK_H */

@@ -67,6 +67,7 @@ static const struct kernel_param_ops bounded_ops = {
 	module_param_named(name, sks_##name, bool, 0644)
 
 /* All parameters: name, default, bounds, and the text that `modinfo` prints. */
+/* clang-format off */
 
 SWITCH(pairing, true);
 MODULE_PARM_DESC(pairing, "Pair new connections whose two ends are enrolled (default: yes)");
@@ -100,6 +101,7 @@ MODULE_PARM_DESC(ring_max, "Default bytes that a ring may grow to if it is full 
 u64 sks_memory_cap = CAP_UNSET;
 module_param_named(memory_cap, sks_memory_cap, ullong, 0644);
 MODULE_PARM_DESC(memory_cap, "Most bytes that all rings may hold together; 0: no limit (default: an eighth of the memory)");
+/* clang-format on */
 
 void __init sks_params_init(void)
 {

@@ -5,7 +5,7 @@
 
 DEFINE_PER_CPU(struct sks_stats, sks_stats);
 
-static const char * const names[] = {
+static const char *const names[] = {
 #define X(name) #name,
 	SOCKSPLICE_STATS(X)
 #undef X

@@ -94,12 +94,14 @@
 	X(so_splice_throttled) \
 		/* Times that the splices of a user had to wait for their share of the CPU */
 
+/* clang-format off */
 enum sks_stat {
 #define X(name) SOCKSPLICE_STAT_##name,
 	SOCKSPLICE_STATS(X)
 #undef X
 	SOCKSPLICE_STAT_MAX,
 };
+/* clang-format on */
 
 struct sks_stats {
 	u64 v[SOCKSPLICE_STAT_MAX];

@@ -79,14 +79,12 @@ static int status_fill(struct sk_buff *skb, const struct genl_info *info)
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_ENROLL_ALL, sks_kfunc_enrolls_all()) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SPLICE, sks_psock_enabled()) ||
 	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SPLICE_NATIVE, sks_psock_is_native()) ||
-	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SO_SPLICE,
-		       READ_ONCE(sks_splice_enabled)) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_SO_SPLICE, READ_ONCE(sks_splice_enabled)) ||
 	    nla_put_s32(skb, SOCKSPLICE_A_STATUS_LITERAL, sks_sockopt_bsd_status()) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_STATUS_RING_SIZE, READ_ONCE(sks_ring_size)) ||
-	    nla_put_u64_64bit(skb, SOCKSPLICE_A_STATUS_MEMORY_CAP,
-			      READ_ONCE(sks_memory_cap), SOCKSPLICE_A_PAD) ||
-	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_EVENTS,
-		       net_eq(genl_info_net(info), &init_net)))
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_STATUS_MEMORY_CAP, READ_ONCE(sks_memory_cap),
+			      SOCKSPLICE_A_PAD) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_STATUS_EVENTS, net_eq(genl_info_net(info), &init_net)))
 		return -EMSGSIZE;
 	return 0;
 }
@@ -121,8 +119,7 @@ static int status_set(struct sk_buff *skb, struct genl_info *info)
 		NL_SET_ERR_MSG(info->extack, "nothing to set");
 		return -EINVAL;
 	}
-	if (splice && nla_get_u8(splice) && sks_psock_status() &&
-	    !sks_psock_enabled()) {
+	if (splice && nla_get_u8(splice) && sks_psock_status() && !sks_psock_enabled()) {
 		NL_SET_ERR_MSG(info->extack, "splice(2) is not hooked");
 		return -EOPNOTSUPP;
 	}
@@ -184,9 +181,8 @@ static int stats_dump(struct sk_buff *skb, struct netlink_callback *cb)
 
 	for (i = cb->args[0]; i < SOCKSPLICE_STAT_MAX + ARRAY_SIZE(gauges); i++) {
 		bool counter = i < SOCKSPLICE_STAT_MAX;
-		void *hdr = genlmsg_put(skb, NETLINK_CB(cb->skb).portid,
-					cb->nlh->nlmsg_seq, &family, NLM_F_MULTI,
-					SOCKSPLICE_CMD_STATS_GET);
+		void *hdr = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
+					&family, NLM_F_MULTI, SOCKSPLICE_CMD_STATS_GET);
 
 		if (!hdr)
 			break;
@@ -244,8 +240,8 @@ static int sock_fill(struct sk_buff *skb, const struct sock *sk)
 	return 0;
 }
 
-int sks_netlink_put_sock(struct sk_buff *skb, const struct sock *sk,
-			 const struct ident *id, int type)
+int sks_netlink_put_sock(struct sk_buff *skb, const struct sock *sk, const struct ident *id,
+			 int type)
 {
 	struct nlattr *nest = nla_nest_start(skb, type);
 	int err;
@@ -277,14 +273,14 @@ int sks_netlink_put_end(struct sk_buff *skb, const struct pair_end *end)
 	rcu_read_unlock();
 
 	if (err ||
-	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_RING_BYTES,
-			      READ_ONCE(end->ring_bytes), SOCKSPLICE_A_PAD) ||
-	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_RING_MSGS,
-			      READ_ONCE(end->ring_msgs), SOCKSPLICE_A_PAD) ||
-	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_TCP_BYTES,
-			      READ_ONCE(end->tcp_bytes), SOCKSPLICE_A_PAD) ||
-	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_TCP_MSGS,
-			      READ_ONCE(end->tcp_msgs), SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_RING_BYTES, READ_ONCE(end->ring_bytes),
+			      SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_RING_MSGS, READ_ONCE(end->ring_msgs),
+			      SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_TCP_BYTES, READ_ONCE(end->tcp_bytes),
+			      SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(skb, SOCKSPLICE_A_END_TX_TCP_MSGS, READ_ONCE(end->tcp_msgs),
+			      SOCKSPLICE_A_PAD) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_SIZE, READ_ONCE(end->ring.size)) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_MEM, READ_ONCE(end->ring.filled)) ||
 	    nla_put_u32(skb, SOCKSPLICE_A_END_RING_QUEUED, ring_len(&end->ring)) ||
@@ -302,12 +298,10 @@ int sks_netlink_put_pair(struct sk_buff *skb, const struct pair_end *active,
 	u64 age = ktime_get_ns() - active->start;
 
 	if (nla_put_u32(skb, SOCKSPLICE_A_PAIR_ID, active->id) ||
-	    nla_put_u8(skb, SOCKSPLICE_A_PAIR_DRAINING,
-		       test_bit(END_DROPPED, &active->flags)) ||
+	    nla_put_u8(skb, SOCKSPLICE_A_PAIR_DRAINING, test_bit(END_DROPPED, &active->flags)) ||
 	    nla_put_u64_64bit(skb, SOCKSPLICE_A_PAIR_AGE_MS, div_u64(age, NSEC_PER_MSEC),
 			      SOCKSPLICE_A_PAD) ||
-	    sks_netlink_put_end(skb, active) ||
-	    sks_netlink_put_end(skb, passive))
+	    sks_netlink_put_end(skb, active) || sks_netlink_put_end(skb, passive))
 		return -EMSGSIZE;
 	return 0;
 }
@@ -349,14 +343,13 @@ struct dump {
 	struct netlink_callback *cb;
 };
 
-static int pair_fill(struct pair_end *first, struct pair_end *second,
-		     void *arg)
+static int pair_fill(struct pair_end *first, struct pair_end *second, void *arg)
 {
 	struct dump *d = arg;
 	void *hdr;
 
-	hdr = genlmsg_put(d->skb, NETLINK_CB(d->cb->skb).portid, d->cb->nlh->nlmsg_seq,
-			  &family, NLM_F_MULTI, SOCKSPLICE_CMD_PAIR_GET);
+	hdr = genlmsg_put(d->skb, NETLINK_CB(d->cb->skb).portid, d->cb->nlh->nlmsg_seq, &family,
+			  NLM_F_MULTI, SOCKSPLICE_CMD_PAIR_GET);
 	if (!hdr)
 		return -EMSGSIZE;
 	if (sks_netlink_put_pair(d->skb, first, second)) {
@@ -391,19 +384,18 @@ static int splice_fill(struct splice *s, void *arg)
 	struct dump *d = arg;
 	void *hdr;
 
-	hdr = genlmsg_put(d->skb, NETLINK_CB(d->cb->skb).portid, d->cb->nlh->nlmsg_seq,
-			  &family, NLM_F_MULTI, SOCKSPLICE_CMD_SPLICE_GET);
+	hdr = genlmsg_put(d->skb, NETLINK_CB(d->cb->skb).portid, d->cb->nlh->nlmsg_seq, &family,
+			  NLM_F_MULTI, SOCKSPLICE_CMD_SPLICE_GET);
 	if (!hdr)
 		return -EMSGSIZE;
 	if (splice_end_fill(d->skb, s->src, SOCKSPLICE_A_SPLICE_SOURCE) ||
 	    splice_end_fill(d->skb, s->dst, SOCKSPLICE_A_SPLICE_SINK) ||
-	    nla_put_u32(d->skb, SOCKSPLICE_A_SPLICE_UID,
-			from_kuid_munged(&init_user_ns, s->uid)) ||
+	    nla_put_u32(d->skb, SOCKSPLICE_A_SPLICE_UID, from_kuid_munged(&init_user_ns, s->uid)) ||
 	    nla_put_u64_64bit(d->skb, SOCKSPLICE_A_SPLICE_MOVED, READ_ONCE(s->moved),
 			      SOCKSPLICE_A_PAD) ||
 	    nla_put_u64_64bit(d->skb, SOCKSPLICE_A_SPLICE_MAX, s->max, SOCKSPLICE_A_PAD) ||
-	    nla_put_u64_64bit(d->skb, SOCKSPLICE_A_SPLICE_IDLE_MS,
-			      jiffies64_to_msecs(s->idle), SOCKSPLICE_A_PAD) ||
+	    nla_put_u64_64bit(d->skb, SOCKSPLICE_A_SPLICE_IDLE_MS, jiffies64_to_msecs(s->idle),
+			      SOCKSPLICE_A_PAD) ||
 	    nla_put_u64_64bit(d->skb, SOCKSPLICE_A_SPLICE_AGE_MS,
 			      div_u64(ktime_get_ns() - s->start, NSEC_PER_MSEC),
 			      SOCKSPLICE_A_PAD)) {
@@ -443,8 +435,7 @@ static const struct nla_policy drop_policy[] = {
 
 static const struct genl_ops ops[] = {
 	{
-		.cmd	= SOCKSPLICE_CMD_STATUS_GET,
-		.doit	= status_get,	/* opener_is_admin() */
+		.cmd = SOCKSPLICE_CMD_STATUS_GET, .doit = status_get, /* opener_is_admin() */
 	},
 	{
 		.cmd	= SOCKSPLICE_CMD_STATS_GET,

@@ -32,8 +32,8 @@ void sks_netlink_event_send(struct sk_buff *skb);
 /* These return -EMSGSIZE if there is no room. */
 
 /* Adds a socket that has no struct pair_end. The caller keeps @sk from going away. */
-int sks_netlink_put_sock(struct sk_buff *skb, const struct sock *sk,
-			 const struct ident *id, int type);
+int sks_netlink_put_sock(struct sk_buff *skb, const struct sock *sk, const struct ident *id,
+			 int type);
 /* Add an end, or both ends of a pair. The caller holds the ends. Their sockets may be gone. */
 int sks_netlink_put_end(struct sk_buff *skb, const struct pair_end *end);
 int sks_netlink_put_pair(struct sk_buff *skb, const struct pair_end *active,

@@ -22,7 +22,8 @@ static DECLARE_WORK(event_sender, event_work);
 static DEFINE_SPINLOCK(event_lock);
 static u64 event_seq;			/* event_lock protects this and the next two */
 static bool event_stopped;
-static struct sk_buff_head events = {	/* event_lock protects it, not its own lock */
+static struct sk_buff_head events = {
+					/* event_lock protects it, not its own lock */
 	.next = (struct sk_buff *)&events,
 	.prev = (struct sk_buff *)&events,
 };
@@ -56,8 +57,7 @@ static void event_send(struct sk_buff *skb, void *hdr, int err)
 	spin_lock_bh(&event_lock);
 	event_seq++;
 	if (!err)
-		err = nla_put_u64_64bit(skb, SOCKSPLICE_A_EVENT_SEQ, event_seq,
-					SOCKSPLICE_A_PAD);
+		err = nla_put_u64_64bit(skb, SOCKSPLICE_A_EVENT_SEQ, event_seq, SOCKSPLICE_A_PAD);
 	if (!err && (event_stopped || skb_queue_len(&events) >= EVENTS_WAITING))
 		err = -ENOBUFS;
 	if (!err) {
@@ -100,8 +100,7 @@ static void notify_declined(const char *reason, const struct sock *sk)
 	skb = sks_netlink_event_begin(&hdr);
 	err = skb ? event_fill(skb, SOCKSPLICE_EVENT_DECLINED, reason) : -ENOMEM;
 	if (!err)
-		err = sks_netlink_put_sock(skb, sk, &id,
-					   SOCKSPLICE_A_PAIR_END);
+		err = sks_netlink_put_sock(skb, sk, &id, SOCKSPLICE_A_PAIR_END);
 	event_send(skb, hdr, err);
 }
 

@@ -137,8 +137,7 @@ static void commit(struct capture *cap, const struct capture_slot *slot, u32 fla
 }
 
 /* The end that is listed first: the active opener, where there is one. */
-static const struct pair_end *first_of(const struct pair_end *end,
-				       const struct pair_end *peer)
+static const struct pair_end *first_of(const struct pair_end *end, const struct pair_end *peer)
 {
 	const bool c_active = test_bit(END_ACTIVE, &end->flags);
 
@@ -180,8 +179,7 @@ static bool port_is_wanted(const struct socksplice_capture_opts *o, u16 port)
 }
 
 /* Under RCU. If the socket of @end is gone, it belongs to no cgroup. */
-static bool cgroup_is_wanted(const struct socksplice_capture_opts *o,
-			     const struct pair_end *end)
+static bool cgroup_is_wanted(const struct socksplice_capture_opts *o, const struct pair_end *end)
 {
 #ifdef CONFIG_SOCK_CGROUP_DATA
 	struct sock *sk = rcu_dereference(end->sk);
@@ -197,8 +195,7 @@ static bool cgroup_is_wanted(const struct socksplice_capture_opts *o,
 	return false;
 }
 
-static bool end_is_wanted(const struct socksplice_capture_opts *o,
-			  const struct pair_end *end)
+static bool end_is_wanted(const struct socksplice_capture_opts *o, const struct pair_end *end)
 {
 	return (!o->netns || o->netns == end->netns_inum) &&
 	       (!o->n_ports || port_is_wanted(o, end->ident.sport) ||
@@ -206,8 +203,7 @@ static bool end_is_wanted(const struct socksplice_capture_opts *o,
 	       (!o->n_cgroups || cgroup_is_wanted(o, end));
 }
 
-static bool pair_is_wanted(const struct socksplice_capture_opts *o,
-			   const struct pair_end *end,
+static bool pair_is_wanted(const struct socksplice_capture_opts *o, const struct pair_end *end,
 			   const struct pair_end *peer)
 {
 	bool wanted = !o->n_pairs;
@@ -252,8 +248,7 @@ none:
 	rcu_read_unlock();
 }
 
-void __sks_capture_end(const struct pair_end *end, u32 n,
-		       struct capture_slot *slot)
+void __sks_capture_end(const struct pair_end *end, u32 n, struct capture_slot *slot)
 {
 	const u32 kept = min(slot->kept, n), pos = slot->pos;
 	struct capture *cap = slot->capture;
@@ -327,7 +322,9 @@ static int get(const struct capture *cap, u32 pos, void __user *to, u32 n)
 	u32 first = until_wrap(cap, pos, n);
 
 	return copy_to_user(to, at(cap, pos), first) ||
-	       copy_to_user(to + first, at(cap, pos + first), n - first) ? -EFAULT : 0;
+			       copy_to_user(to + first, at(cap, pos + first), n - first) ?
+		       -EFAULT :
+		       0;
 }
 
 /* Copies complete records to the reader, at most @count bytes. */
@@ -375,8 +372,8 @@ static ssize_t capture_read(struct file *file, char __user *to, size_t count, lo
 		return -ERESTARTSYS;
 	stopped = READ_ONCE(cap->stopped);
 	if (!stopped && !(file->f_flags & O_NONBLOCK) &&
-	    wait_event_interruptible_timeout(cap->wait, is_worth_waking(cap) ||
-					     READ_ONCE(cap->stopped), READ_WAIT) < 0) {
+	    wait_event_interruptible_timeout(
+		    cap->wait, is_worth_waking(cap) || READ_ONCE(cap->stopped), READ_WAIT) < 0) {
 		ret = -ERESTARTSYS;
 	} else {
 		ret = take(cap, to, count);
@@ -394,10 +391,9 @@ static bool opts_are_valid(const struct socksplice_capture_opts *o)
 
 	if (o->snaplen > SOCKSPLICE_CAPTURE_SNAPLEN_MAX || !is_power_of_2(o->buffer) ||
 	    o->buffer < SOCKSPLICE_CAPTURE_BUFFER_MIN ||
-	    o->buffer > SOCKSPLICE_CAPTURE_BUFFER_MAX ||
-	    o->n_ports > SOCKSPLICE_CAPTURE_FILTERS ||
-	    o->n_cgroups > SOCKSPLICE_CAPTURE_FILTERS ||
-	    o->n_pairs > SOCKSPLICE_CAPTURE_FILTERS || o->reserved[0] || o->reserved[1])
+	    o->buffer > SOCKSPLICE_CAPTURE_BUFFER_MAX || o->n_ports > SOCKSPLICE_CAPTURE_FILTERS ||
+	    o->n_cgroups > SOCKSPLICE_CAPTURE_FILTERS || o->n_pairs > SOCKSPLICE_CAPTURE_FILTERS ||
+	    o->reserved[0] || o->reserved[1])
 		return false;
 	for (i = 0; i < o->n_ports; i++)
 		if (o->ports[i].first > o->ports[i].last)
@@ -426,8 +422,8 @@ static struct capture *capture_alloc(const void __user *arg)
 		return ERR_PTR(-EINVAL);
 	}
 	/* Zeroed, because padding behind a record's data is copied to user space. */
-	cap->buffer = kvzalloc(cap->opts.buffer,
-			       GFP_KERNEL_ACCOUNT | __GFP_NOWARN | __GFP_RETRY_MAYFAIL);
+	cap->buffer =
+		kvzalloc(cap->opts.buffer, GFP_KERNEL_ACCOUNT | __GFP_NOWARN | __GFP_RETRY_MAYFAIL);
 	if (!cap->buffer) {
 		kfree(cap);
 		return ERR_PTR(-ENOMEM);

@@ -38,15 +38,14 @@ struct capture_slot {
 /* Called by the two functions below only. */
 void __sks_capture_begin(const struct sock *sk, struct pair_end *end, u32 n,
 			 struct capture_slot *slot);
-void __sks_capture_end(const struct pair_end *end, u32 n,
-		       struct capture_slot *slot);
+void __sks_capture_end(const struct pair_end *end, u32 n, struct capture_slot *slot);
 
 /* _begin is called before @n bytes are published to the ring of @end, whose socket @sk is locked.
  * _end is called after that: @n is then how many of them stayed there. The sender does not sleep
  * in between.
  */
-static inline void sks_capture_begin(const struct sock *sk, struct pair_end *end,
-				     u32 n, struct capture_slot *slot)
+static inline void sks_capture_begin(const struct sock *sk, struct pair_end *end, u32 n,
+				     struct capture_slot *slot)
 {
 	slot->capture = NULL;
 	if (static_branch_unlikely(&sks_capture_key))

@@ -167,21 +167,19 @@ static int proto_unpair(struct sock *sk)
 	return err;
 }
 
-bool sks_proto_wants_plain(const struct sock *sk, int level, int optname,
-			   unsigned int optlen)
+bool sks_proto_wants_plain(const struct sock *sk, int level, int optname, unsigned int optlen)
 {
 	if (level == SOL_IPV6)
 		return optname == IPV6_ADDRFORM && sk->sk_family == AF_INET6 &&
 		       optlen >= sizeof(int);
 	if (level != SOL_TCP)
 		return false;
-	return optname == TCP_ULP ||
-	       (optname == TCP_REPAIR && optlen >= sizeof(int) &&
-		ns_capable_noaudit(sock_net(sk)->user_ns, CAP_NET_ADMIN));
+	return optname == TCP_ULP || (optname == TCP_REPAIR && optlen >= sizeof(int) &&
+				      ns_capable_noaudit(sock_net(sk)->user_ns, CAP_NET_ADMIN));
 }
 
-static int proto_setsockopt(struct sock *sk, int level, int optname,
-			    sockptr_t optval, unsigned int optlen)
+static int proto_setsockopt(struct sock *sk, int level, int optname, sockptr_t optval,
+			    unsigned int optlen)
 {
 	int ret = 0;
 
@@ -232,7 +230,7 @@ static int zerocopy_argument(struct tcp_zerocopy_receive *zc, char __user *optva
 	if (len > (int)sizeof(*zc)) {
 		err = check_zeroed_user(optval + sizeof(*zc), len - sizeof(*zc));
 		if (err < 1)
-			return err ? : -EINVAL;
+			return err ?: -EINVAL;
 		len = sizeof(*zc);
 		if (put_user(len, optlen))
 			return -EFAULT;
@@ -303,8 +301,8 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 }
 #endif
 
-static int proto_getsockopt(struct sock *sk, int level, int optname,
-			    char __user *optval, int __user *optlen)
+static int proto_getsockopt(struct sock *sk, int level, int optname, char __user *optval,
+			    int __user *optlen)
 {
 	int ret = 1;
 

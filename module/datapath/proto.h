@@ -17,7 +17,6 @@ int sks_proto_init(void);
 /* True for options that a socket with functions of ours cannot have. False if TCP refuses the
  * option whatever its value is.
  */
-bool sks_proto_wants_plain(const struct sock *sk, int level, int optname,
-			   unsigned int optlen);
+bool sks_proto_wants_plain(const struct sock *sk, int level, int optname, unsigned int optlen);
 
 #endif /* SOCKSPLICE_PROTO_H */

@@ -64,7 +64,8 @@ static void rcvlowat_work(struct work_struct *work)
 	struct pair_end *end, *next;
 	const u64 began = ktime_get_ns();
 
-	llist_for_each_entry_safe(end, next, list, lowat_node) {
+	llist_for_each_entry_safe(end, next, list, lowat_node)
+	{
 		struct pair_end *peer = sks_end_peer(end);
 		/* Read before the bit is cleared. A poller that sets the bit next relies on the
 		 * look below for everything that arrived before its own look.

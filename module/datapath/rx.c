@@ -159,8 +159,8 @@ static enum rx_step take_ring(struct rx_read *rd)
  * timestamps. With the timestamps TCP puts a TCP_CM_INQ if TCP_INQ is on. That one does not
  * count the ring: turn->told has the caller take it back.
  */
-static int base_recvmsg(struct sock *sk, struct rx_turn *turn, struct msghdr *msg,
-			size_t len, int flags, bool quiet)
+static int base_recvmsg(struct sock *sk, struct rx_turn *turn, struct msghdr *msg, size_t len,
+			int flags, bool quiet)
 {
 	const bool told = tcp_sk(sk)->recvmsg_inq;
 	void *control = msg->msg_control;
@@ -331,7 +331,8 @@ static enum rx_step peek_tcp(struct rx_read *rd, u32 seq, u32 len)
 	struct sk_buff *skb;
 	u32 done = 0;
 
-	skb_queue_walk(&rd->sk->sk_receive_queue, skb) {
+	skb_queue_walk(&rd->sk->sk_receive_queue, skb)
+	{
 		u32 off = seq - TCP_SKB_CB(skb)->seq;
 
 		while (off < skb->len && done < len) {
@@ -344,8 +345,7 @@ static enum rx_step peek_tcp(struct rx_read *rd, u32 seq, u32 len)
 				else if (rd->copied || done)
 					return done ? peeked(rd, done) : RX_OVER;
 			}
-			if (!(rd->flags & MSG_TRUNC) &&
-			    skb_copy_datagram_msg(skb, off, rd->msg, n))
+			if (!(rd->flags & MSG_TRUNC) && skb_copy_datagram_msg(skb, off, rd->msg, n))
 				return done ? peeked(rd, done) : rx_over(rd, -EFAULT);
 			seq += n;
 			off += n;
@@ -440,8 +440,8 @@ static enum rx_step wait_for_more(struct rx_read *rd, const struct rx_readable *
 	if (is_disconnected(rd))
 		return rx_over(rd, -EPIPE);
 	if (!rd->end)
-		return sks_rx_tcp_is_over(sk, turn, rd->len, tcp_sk(sk)->copied_seq) ?
-		       RX_OVER : RX_NOT_OURS;
+		return sks_rx_tcp_is_over(sk, turn, rd->len, tcp_sk(sk)->copied_seq) ? RX_OVER :
+										       RX_NOT_OURS;
 	rd->end->rx_partial -= partial;
 	/* Another reader has taken what this one has peeked at. Peek from the beginning again, as
 	 * TCP does, which logs such a program as buggy.
@@ -513,8 +513,7 @@ static enum rx_step rx_locked(struct rx_read *rd)
 	return RX_OVER;
 }
 
-int sks_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
-		   int flags COMPAT_ADDR_LEN_PARAM)
+int sks_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags COMPAT_ADDR_LEN_PARAM)
 {
 	struct rx_turn turn = {
 		.control = msg->msg_control,
@@ -543,13 +542,17 @@ int sks_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	end = live_end(sk);
 	if (end && !tcp_sk(sk)->repair) {
 		struct rx_read rd = {
-			.sk = sk, .turn = &turn, .msg = msg, .len = len, .flags = flags,
+			.sk = sk,
+			.turn = &turn,
+			.msg = msg,
+			.len = len,
+			.flags = flags,
 		};
 
 		sks_pages_charge(sk, end);
 		ours = rx_locked(&rd) == RX_OVER || rd.copied;
 		turn_end(&turn);
-		ret = rd.copied ? : rd.error;
+		ret = rd.copied ?: rd.error;
 		end = live_end(sk);
 		if (ours && ret >= 0 && (turn.inq_control || msg->msg_get_inq))
 			inq = sks_look_inq_hint(sk, end);

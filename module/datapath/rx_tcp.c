@@ -71,8 +71,7 @@ void sks_rx_unput_inq(struct msghdr *msg, const struct rx_turn *turn)
  */
 static int enter_again(const struct sock *sk)
 {
-	return READ_ONCE(sk->sk_prot)->recvmsg == sks_rx_recvmsg ?
-	       0 : sks_hook_restart(sk);
+	return READ_ONCE(sk->sk_prot)->recvmsg == sks_rx_recvmsg ? 0 : sks_hook_restart(sk);
 }
 
 /* The call has no time-out. A time-out would begin anew in a call that is restarted. */
@@ -205,7 +204,7 @@ int sks_rx_tcp_pass(struct sock *sk, struct msghdr *msg, size_t len,
 		flags |= MSG_DONTWAIT;
 	else
 		ret = enter_again(sk);
-	return ret ? : tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
+	return ret ?: tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 }
 
 int sks_rx_tcp_urgent(struct sock *sk, struct rx_turn *turn, struct msghdr *msg, size_t len,

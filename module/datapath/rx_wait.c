@@ -185,7 +185,7 @@ int sks_rx_wait(struct sock *sk, struct pair_end *end, long *timeo, u32 pos)
 	end->rx_sleepers++;
 	if (!spin || !rx_spin(sk, end, timeo, pos, spin)) {
 		rc = rx_sleep(sk, end, timeo, pos, &s);
-		if (rc > 0 && s.began && (s.woken ? : local_clock()) - s.began < short_nsec())
+		if (rc > 0 && s.began && (s.woken ?: local_clock()) - s.began < short_nsec())
 			end->rx_short = min(end->rx_short + 1, SHORT_WAITS);
 		else
 			end->rx_short = 0;

@@ -46,8 +46,8 @@ bool sks_pair_splices(struct sock *sk)
 /* One page of ring bytes into the pipe; the ring gives them up only once the
  * pipe has them. The socket is locked.
  */
-static ssize_t ring_to_pipe(struct sock *sk, struct pair_end *end,
-			    struct pipe_inode_info *pipe, size_t len)
+static ssize_t ring_to_pipe(struct sock *sk, struct pair_end *end, struct pipe_inode_info *pipe,
+			    size_t len)
 {
 	struct ring *r = &sks_end_peer(end)->ring;
 	u32 want = min_t(size_t, len, PAGE_SIZE), n, done = 0;
@@ -100,8 +100,8 @@ static int tcp_actor(read_descriptor_t *desc, struct sk_buff *skb, unsigned int 
  * held. TCP's function itself would sleep if another thread, in TCP's own functions, came
  * first. Unlike recv(2), splice(2) never goes past the urgent mark: returns 0 there.
  */
-static ssize_t tcp_to_pipe(struct sock *sk, struct pair_end *end,
-			   struct pipe_inode_info *pipe, size_t len, unsigned int flags)
+static ssize_t tcp_to_pipe(struct sock *sk, struct pair_end *end, struct pipe_inode_info *pipe,
+			   size_t len, unsigned int flags)
 {
 	struct pair_end *peer = sks_end_peer(end);
 	struct to_pipe to = { sk, pipe, flags };
@@ -134,9 +134,8 @@ static ssize_t wait_for_bytes(struct sock *sk, struct pair_end **end, long *time
 	return 1;
 }
 
-ssize_t sks_pair_splice_read(struct socket *sock, loff_t *ppos,
-			     struct pipe_inode_info *pipe, size_t len,
-			     unsigned int flags)
+ssize_t sks_pair_splice_read(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe,
+			     size_t len, unsigned int flags)
 {
 	struct sock *sk = sock->sk;
 	struct pair_end *end;

@@ -27,9 +27,8 @@ bool sks_pair_splices(struct sock *sk);
  * Context: the pipe is locked, the socket is not; sleeps.
  * Return: bytes moved, 0 at the end of file, or what tcp_splice_read() would.
  */
-ssize_t sks_pair_splice_read(struct socket *sock, loff_t *ppos,
-			     struct pipe_inode_info *pipe, size_t len,
-			     unsigned int flags);
+ssize_t sks_pair_splice_read(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe,
+			     size_t len, unsigned int flags);
 
 /* Registers with the hooks on splice(2) and SO_RCVLOWAT. Called before they are installed. */
 void sks_pair_splice_init(void);

@@ -127,14 +127,11 @@ static enum route look_at_reader(const struct sock *sk, struct pair_end *end,
 
 	rcu_read_lock();
 	psk = rcu_dereference(peer->sk);
-	if (!psk || !sks_callbacks_are_known(peer, psk) ||
-	    rcu_access_pointer(psk->sk_filter) ||
-	    READ_ONCE(psk->sk_shutdown) == SHUTDOWN_MASK ||
-	    READ_ONCE(psk->sk_state) == TCP_CLOSE ||
+	if (!psk || !sks_callbacks_are_known(peer, psk) || rcu_access_pointer(psk->sk_filter) ||
+	    READ_ONCE(psk->sk_shutdown) == SHUTDOWN_MASK || READ_ONCE(psk->sk_state) == TCP_CLOSE ||
 	    READ_ONCE(psk->sk_tsflags) || sock_flag(psk, SOCK_RCVTSTAMP))
 		route = ROUTE_CLOSED;
-	else if (!sks_path_is_fresh(sk) ||
-		 (sks_path_asks(psk) && !sks_path_is_fresh(psk)))
+	else if (!sks_path_is_fresh(sk) || (sks_path_asks(psk) && !sks_path_is_fresh(psk)))
 		route = ROUTE_IDLE;
 	else if (unlikely(is_limited(end, psk)))
 		WRITE_ONCE(end->ring_limit, limit_of(psk, end->ring.size));
@@ -213,8 +210,7 @@ static bool has_urgent_mark(const struct sock *sk, const struct pair_end *peer)
 }
 
 /* Inserts the ring into the stream at write_seq, if it may stand there: ROUTE_RING. */
-static enum route insert_ring(struct sock *sk, struct pair_end *end,
-			      const struct pair_end *peer)
+static enum route insert_ring(struct sock *sk, struct pair_end *end, const struct pair_end *peer)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
@@ -224,8 +220,7 @@ static enum route insert_ring(struct sock *sk, struct pair_end *end,
 	 * would wait behind them. (The ACKs of packets in flight push them, too, unless
 	 * the socket is corked.)
 	 */
-	if (tp->snd_nxt != tp->write_seq &&
-	    (!tp->packets_out || (tp->nonagle & TCP_NAGLE_CORK)))
+	if (tp->snd_nxt != tp->write_seq && (!tp->packets_out || (tp->nonagle & TCP_NAGLE_CORK)))
 		return ROUTE_SPILL;
 	if (unlikely(has_urgent_mark(sk, peer))) {
 		unpair_for_urgent(sk, end);
@@ -250,8 +245,8 @@ static enum route insert_ring(struct sock *sk, struct pair_end *end,
  * sleep, for memory, with the lock held. @moments: the sender waits for a moment at most
  * (tx_wait.c), so ROUTE_WAIT if the reader has a long TCP backlog before the ring.
  */
-static enum route tx_route(struct sock *sk, struct pair_end *end,
-			   const struct msghdr *msg, bool moments)
+static enum route tx_route(struct sock *sk, struct pair_end *end, const struct msghdr *msg,
+			   bool moments)
 {
 	struct pair_end *peer = end ? sks_end_peer(end) : NULL;
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -263,16 +258,14 @@ static enum route tx_route(struct sock *sk, struct pair_end *end,
 		unpair_for_urgent(sk, end);
 		return ROUTE_SPECIAL;
 	}
-	if (test_bit(END_TX_CLOSED, &end->flags) ||
-	    test_bit(END_RX_CLOSED, &peer->flags))
+	if (test_bit(END_TX_CLOSED, &end->flags) || test_bit(END_RX_CLOSED, &peer->flags))
 		return ROUTE_CLOSED;
 	/* TCP has the answer to all of these. */
-	if (!((1 << sk->sk_state) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT)) ||
-	    sk->sk_err || (sk->sk_shutdown & SEND_SHUTDOWN) || tp->repair)
+	if (!((1 << sk->sk_state) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT)) || sk->sk_err ||
+	    (sk->sk_shutdown & SEND_SHUTDOWN) || tp->repair)
 		return ROUTE_CLOSED;
-	if ((msg->msg_flags & (MSG_ZEROCOPY | MSG_FASTOPEN)) ||
-	    msg->msg_controllen || msg->msg_ubuf ||
-	    READ_ONCE(sk->sk_tsflags) || tp->tcp_tx_delay ||
+	if ((msg->msg_flags & (MSG_ZEROCOPY | MSG_FASTOPEN)) || msg->msg_controllen ||
+	    msg->msg_ubuf || READ_ONCE(sk->sk_tsflags) || tp->tcp_tx_delay ||
 	    READ_ONCE(sk->sk_max_pacing_rate) != ~0UL)
 		return ROUTE_SPECIAL;
 	if (!test_bit(END_RX_READY, &peer->flags))
@@ -282,7 +275,8 @@ static enum route tx_route(struct sock *sk, struct pair_end *end,
 	 * counters for what has arrived, as ksmbd does.
 	 */
 	route = unlikely(test_bit(END_DROPPED, &end->flags) || sk->sk_kern_sock) ?
-		ROUTE_CLOSED : look_at_reader(sk, end, peer);
+			ROUTE_CLOSED :
+			look_at_reader(sk, end, peer);
 	if (unlikely(route != ROUTE_RING)) {
 		if (route == ROUTE_CLOSED)
 			sks_close_ring(sk, end);
@@ -322,8 +316,8 @@ static enum route tx_append(struct sock *sk, struct pair_end *end, struct msghdr
 			    ssize_t *copied)
 {
 	struct pair_end *peer = sks_end_peer(end);
-	const u32 want = min3((size_t)end->ring_limit / 4, (size_t)PUBLISH_CHUNK,
-			      msg_data_left(msg));
+	const u32 want =
+		min3((size_t)end->ring_limit / 4, (size_t)PUBLISH_CHUNK, msg_data_left(msg));
 	struct capture_slot slot;
 	u32 done = 0, n;
 
@@ -572,7 +566,7 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool may_wait, str
 		 * on this socket; as in sk_stream_wait_memory().
 		 */
 		if (sk->sk_disconnects != disconnects)
-			return copied ? : sk_stream_error(sk, msg->msg_flags, -EPIPE);
+			return copied ?: sk_stream_error(sk, msg->msg_flags, -EPIPE);
 		if (again)
 			continue;
 		if (!w->timeo)

@@ -66,13 +66,11 @@ bool sks_tx_is_behind(const struct sock *sk, const struct pair_end *end,
 	return unread > READ_ONCE(end->ring_limit) / 2;
 }
 
-static bool space_or_end(struct sock *sk, struct pair_end *end,
-			 struct pair_end *peer, bool between)
+static bool space_or_end(struct sock *sk, struct pair_end *end, struct pair_end *peer, bool between)
 {
 	return ring_len(&end->ring) <= READ_ONCE(end->ring_limit) / 2 || READ_ONCE(sk->sk_err) ||
 	       (READ_ONCE(sk->sk_shutdown) & SEND_SHUTDOWN) ||
-	       test_bit(END_RX_CLOSED, &peer->flags) ||
-	       test_bit(END_TX_CLOSED, &end->flags) ||
+	       test_bit(END_RX_CLOSED, &peer->flags) || test_bit(END_TX_CLOSED, &end->flags) ||
 	       (between && READ_ONCE(end->tx_turns));
 }
 
@@ -117,16 +115,16 @@ static bool may_spin(void)
  * task wants this CPU, because that may be the reader. The lock is dropped meanwhile. @behind:
  * waits for a ring that may be opened again, instead of space. True if that has come.
  */
-static bool spin(struct sock *sk, struct pair_end *end,
-		 struct pair_end *peer, bool between, bool behind)
+static bool spin(struct sock *sk, struct pair_end *end, struct pair_end *peer, bool between,
+		 bool behind)
 {
 	bool space = false;
 	u64 until;
 
 	release_sock(sk);
 	until = local_clock() + SPIN_WAIT;
-	while (single_task_running() && !need_resched() &&
-	       !signal_pending(current) && local_clock() < until) {
+	while (single_task_running() && !need_resched() && !signal_pending(current) &&
+	       local_clock() < until) {
 		space = behind ? !sks_tx_is_behind(sk, end, peer) :
 				 space_or_end(sk, end, peer, between);
 		if (space)
@@ -159,8 +157,8 @@ static void sleep_end(struct sock *sk, struct pair_end *end, struct wait_queue_e
  * now and then, or once *@timeo is over. Similar to sk_stream_wait_memory(). Shortens *@timeo by
  * the time spent.
  */
-static bool sleep_until_space(struct sock *sk, struct pair_end *end,
-			      struct pair_end *peer, long *timeo, bool between)
+static bool sleep_until_space(struct sock *sk, struct pair_end *end, struct pair_end *peer,
+			      long *timeo, bool between)
 {
 	DEFINE_WAIT_FUNC(wait, woken_wake_function);
 	bool again = true;
@@ -176,8 +174,7 @@ static bool sleep_until_space(struct sock *sk, struct pair_end *end,
 			 * sks_rx_consume().
 			 */
 			smp_mb();
-			if (sk_wait_event(sk, &t, space_or_end(sk, end, peer, between),
-					  &wait))
+			if (sk_wait_event(sk, &t, space_or_end(sk, end, peer, between), &wait))
 				break;
 		} while (t && !signal_pending(current));
 		if (*timeo != MAX_SCHEDULE_TIMEOUT)
@@ -192,8 +189,8 @@ static bool sleep_until_space(struct sock *sk, struct pair_end *end,
 }
 
 /* Naps, because the reader may want this CPU. */
-static void sleep_moment(struct sock *sk, struct pair_end *end,
-			 struct pair_end *peer, bool between, bool behind)
+static void sleep_moment(struct sock *sk, struct pair_end *end, struct pair_end *peer, bool between,
+			 bool behind)
 {
 	DEFINE_WAIT_FUNC(wait, woken_wake_function);
 
@@ -230,8 +227,8 @@ static void judge_moment(struct pair_end *end, u32 took, s64 spent, bool drained
 /* The short wait of a writer that does not block. A real-time task does not nap: it is not made to
  * give up its CPU. True if the writer should look at the ring again.
  */
-static bool wait_moment(struct sock *sk, struct pair_end *end,
-			struct pair_end *peer, struct tx_wait *w, size_t left, bool between)
+static bool wait_moment(struct sock *sk, struct pair_end *end, struct pair_end *peer,
+			struct tx_wait *w, size_t left, bool between)
 {
 	const bool behind = sks_tx_is_behind(sk, end, peer);
 	const u32 progress = sks_end_progress(end);
@@ -247,8 +244,7 @@ static bool wait_moment(struct sock *sk, struct pair_end *end,
 	spent = local_clock() - began;
 	w->moments += max(spent, 0);
 	len = ring_len(&end->ring);
-	judge_moment(end, sks_end_progress(end) - progress, spent,
-		     !behind && !len);
+	judge_moment(end, sks_end_progress(end) - progress, spent, !behind && !len);
 	if (behind)
 		return !sks_tx_is_behind(sk, end, peer);
 	return len + min_t(size_t, left, end->ring_limit / 8) <= end->ring_limit;

@@ -10,7 +10,8 @@ static struct proto clone_v4, clone_v6;
 void sks_taken_over(void)
 {
 	__module_get(THIS_MODULE);
-	pr_warn_once("a socket of ours was taken over by something in the kernel: the module cannot be unloaded any more\n");
+	pr_warn_once(
+		"a socket of ours was taken over by something in the kernel: the module cannot be unloaded any more\n");
 }
 
 struct proto *sks_clone_of(bool v6)
@@ -43,12 +44,9 @@ void sks_clone_unset(struct sock *sk)
 
 int __init sks_clone_init(void (*fill)(struct proto *clone))
 {
-	if (tcp_prot.sendmsg != tcpv6_prot.sendmsg ||
-	    tcp_prot.recvmsg != tcpv6_prot.recvmsg ||
-	    tcp_prot.close != tcpv6_prot.close ||
-	    tcp_prot.disconnect != tcpv6_prot.disconnect ||
-	    tcp_prot.ioctl != tcpv6_prot.ioctl ||
-	    tcp_prot.setsockopt != tcpv6_prot.setsockopt ||
+	if (tcp_prot.sendmsg != tcpv6_prot.sendmsg || tcp_prot.recvmsg != tcpv6_prot.recvmsg ||
+	    tcp_prot.close != tcpv6_prot.close || tcp_prot.disconnect != tcpv6_prot.disconnect ||
+	    tcp_prot.ioctl != tcpv6_prot.ioctl || tcp_prot.setsockopt != tcpv6_prot.setsockopt ||
 	    tcp_prot.getsockopt != tcpv6_prot.getsockopt) {
 		pr_err("tcp_prot and tcpv6_prot differ on this kernel: not supported\n");
 		return -EOPNOTSUPP;

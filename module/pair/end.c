@@ -116,8 +116,7 @@ static void end_attachment(struct sock *sk, struct pair_end *end)
 	}
 	if (last)
 		sks_verdict_end(SOCKSPLICE_STAT_pairs_ended,
-				test_bit(END_DROPPED, &end->flags) ? "dropped" : "closed",
-				end);
+				test_bit(END_DROPPED, &end->flags) ? "dropped" : "closed", end);
 
 	if (end->pins) {
 		end->pinned = true;
@@ -218,8 +217,7 @@ void sks_end_unlock(struct sock *sk)
 }
 
 struct pair_end *sks_end_attach(struct sock *sk, const struct ident *id,
-				const struct end_memory *memory,
-				unsigned long flags)
+				const struct end_memory *memory, unsigned long flags)
 {
 	struct pair_end *end;
 
@@ -253,12 +251,10 @@ struct pair_end *sks_end_attach(struct sock *sk, const struct ident *id,
 	return end;
 }
 
-bool sks_end_is_done(const struct sock *sk, const struct pair_end *end,
-		     const struct pair_end *peer)
+bool sks_end_is_done(const struct sock *sk, const struct pair_end *end, const struct pair_end *peer)
 {
 	return !ring_len(&peer->ring) && !end->rx_mid_read && !end->rx_partial &&
-	       !end->tx_mid_message &&
-	       !(end->rx_sleepers && READ_ONCE(sk->sk_rcvlowat) > 1);
+	       !end->tx_mid_message && !(end->rx_sleepers && READ_ONCE(sk->sk_rcvlowat) > 1);
 }
 
 static size_t ulp_get_info_size(const struct sock *sk COMPAT_NET_ADMIN_PARAM)

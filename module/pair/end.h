@@ -229,8 +229,7 @@ static inline struct pair_end *sks_end_get_rcu(const struct sock *sk)
 {
 	enum slot_kind *slot = sks_slot_get_rcu(sk);
 
-	return slot && *slot == SLOT_PAIR ?
-	       container_of(slot, struct pair_end, slot) : NULL;
+	return slot && *slot == SLOT_PAIR ? container_of(slot, struct pair_end, slot) : NULL;
 }
 
 static inline struct pair_end *sks_end_peer(const struct pair_end *end)
@@ -249,8 +248,7 @@ void sks_end_exit(void);
  * holds the group of @memory, or an ERR_PTR.
  */
 struct pair_end *sks_end_attach(struct sock *sk, const struct ident *id,
-				const struct end_memory *memory,
-				unsigned long flags);
+				const struct end_memory *memory, unsigned long flags);
 
 /* Undoes the attachment. The socket then goes on as plain TCP. The caller has it locked, as its
  * owner or by sks_end_trylock(). The splices of the socket live on.

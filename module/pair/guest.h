@@ -48,8 +48,7 @@ bool sks_guest_has_callbacks(const struct pair_end *end, const struct sock *sk);
 /* True if the callbacks of @sk, the socket of @end, are those of its enrolment or those of its
  * guest. Any context.
  */
-static inline bool sks_callbacks_are_known(const struct pair_end *end,
-					   const struct sock *sk)
+static inline bool sks_callbacks_are_known(const struct pair_end *end, const struct sock *sk)
 {
 	return likely(READ_ONCE(sk->sk_data_ready) == end->data_ready &&
 		      !READ_ONCE(sk->sk_user_data)) ||

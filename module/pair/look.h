@@ -71,8 +71,7 @@ static inline u32 rx_readable_total(const struct rx_readable *l)
 }
 
 /* Unread bytes in the ring that @end reads, as far as the reader can reach them. */
-static inline u32 sks_look_ring_unread(const struct sock *sk,
-				       const struct pair_end *end)
+static inline u32 sks_look_ring_unread(const struct sock *sk, const struct pair_end *end)
 {
 	struct rx_readable l;
 

@@ -66,7 +66,8 @@ static unsigned long file_pages(struct mem_cgroup *memcg)
 	unsigned long n = 0;
 	int nid, zone;
 
-	for_each_node_state(nid, N_NORMAL_MEMORY) {
+	for_each_node_state(nid, N_NORMAL_MEMORY)
+	{
 		for (zone = 0; zone < MAX_NR_ZONES; zone++) {
 			unsigned long *lru = memcg->nodeinfo[nid]->lru_zone_size[zone];
 

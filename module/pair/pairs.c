@@ -98,9 +98,9 @@ bool sks_pairs_leave(struct pair_end *end, struct pair_end *peer)
 	return last;
 }
 
-int sks_pairs_walk(u64 *last, int (*fn)(struct pair_end *active,
-					struct pair_end *passive,
-					void *arg), void *arg)
+int sks_pairs_walk(u64 *last,
+		   int (*fn)(struct pair_end *active, struct pair_end *passive, void *arg),
+		   void *arg)
 {
 	struct pair_end *end;
 	int err = 0, n;
@@ -139,10 +139,8 @@ static int batch_add(struct pair_end *a, struct pair_end *b, void *arg)
 }
 
 void sks_pairs_each(struct pairs_batch *batch,
-		    bool (*want)(struct pair_end *active,
-				 struct pair_end *passive),
-		    void (*fn)(struct pair_end *active,
-			       struct pair_end *passive))
+		    bool (*want)(struct pair_end *active, struct pair_end *passive),
+		    void (*fn)(struct pair_end *active, struct pair_end *passive))
 {
 	unsigned int i;
 	u64 last = 0;

@@ -20,9 +20,9 @@ bool sks_pairs_leave(struct pair_end *end, struct pair_end *peer);
  * after every few pairs, so that it is never held for long. A pair that is there all the time is
  * seen once. A pair that is made or ends meanwhile may be seen or not. May sleep.
  */
-int sks_pairs_walk(u64 *last, int (*fn)(struct pair_end *active,
-					struct pair_end *passive,
-					void *arg), void *arg);
+int sks_pairs_walk(u64 *last,
+		   int (*fn)(struct pair_end *active, struct pair_end *passive, void *arg),
+		   void *arg);
 
 #define PAIRS_BATCH	256	/* pairs that one batch holds */
 
@@ -36,10 +36,8 @@ struct pairs_batch {
  * without a lock, on a pair that is held. @batch belongs to the caller. May sleep.
  */
 void sks_pairs_each(struct pairs_batch *batch,
-		    bool (*want)(struct pair_end *active,
-				 struct pair_end *passive),
-		    void (*fn)(struct pair_end *active,
-			       struct pair_end *passive));
+		    bool (*want)(struct pair_end *active, struct pair_end *passive),
+		    void (*fn)(struct pair_end *active, struct pair_end *passive));
 unsigned int sks_pairs_live(void);
 
 #endif /* SOCKSPLICE_PAIRS_H */

@@ -54,8 +54,8 @@ void sks_verdict_declined(enum sks_stat why, const struct sock *sk)
 	sks_stat_inc(why);
 	if (trace_verdict_enabled()) {
 		sks_ident_addresses(sk, &id);
-		trace_verdict(SOCKSPLICE_EVENT_DECLINED, reason, &id,
-			      sock_net(sk)->ns.inum, 0, 0, 0);
+		trace_verdict(SOCKSPLICE_EVENT_DECLINED, reason, &id, sock_net(sk)->ns.inum, 0, 0,
+			      0);
 	}
 	for (i = 0; i < ARRAY_SIZE(sinks); i++) {
 		if (sinks[i] && sinks[i]->declined)
@@ -63,8 +63,7 @@ void sks_verdict_declined(enum sks_stat why, const struct sock *sk)
 	}
 }
 
-static void trace_end(enum socksplice_event event, const char *reason,
-		      const struct pair_end *end)
+static void trace_end(enum socksplice_event event, const char *reason, const struct pair_end *end)
 {
 	const struct pair_end *peer = sks_end_peer(end);
 	u64 ring = READ_ONCE(end->ring_bytes), tcp = READ_ONCE(end->tcp_bytes);
@@ -76,8 +75,7 @@ static void trace_end(enum socksplice_event event, const char *reason,
 	trace_verdict(event, reason, &end->ident, end->netns_inum, peer ? end->id : 0, ring, tcp);
 }
 
-void sks_verdict_end(enum sks_stat what, const char *reason,
-		     const struct pair_end *end)
+void sks_verdict_end(enum sks_stat what, const char *reason, const struct pair_end *end)
 {
 	const enum socksplice_event event = event_of(what);
 	unsigned int i;

@@ -23,15 +23,13 @@ void sks_verdict_declined(enum sks_stat why, const struct sock *sk);
  * and under spinlocks too. The exception is a lock that the wake-up of a netlink listener takes.
  * Never sleeps.
  */
-void sks_verdict_end(enum sks_stat what, const char *reason,
-		     const struct pair_end *end);
+void sks_verdict_end(enum sks_stat what, const char *reason, const struct pair_end *end);
 
 /* A part of the module that wants to know of verdicts. Its functions run in the context of the
  * functions above, and do not sleep.
  */
 struct verdict_sink {
-	void (*event)(enum socksplice_event event, const char *reason,
-		      const struct pair_end *end);
+	void (*event)(enum socksplice_event event, const char *reason, const struct pair_end *end);
 	/* NULL: the sink does not need these. @reason: the counter's name without "declined_". */
 	void (*declined)(const char *reason, const struct sock *sk);
 };

@@ -61,7 +61,8 @@ static DEFINE_MUTEX(psock_switch);
 /* Written by the administrator; read with READ_ONCE. */
 static bool psock_zerocopy = true;
 module_param_named(splice_zerocopy, psock_zerocopy, bool, 0644);
-MODULE_PARM_DESC(splice_zerocopy, "splice(2) on sockmap sockets passes pages by reference where it can (default on)");
+MODULE_PARM_DESC(splice_zerocopy,
+		 "splice(2) on sockmap sockets passes pages by reference where it can (default on)");
 
 /* The tasks that sleep here, which switching off wakes. Calls that do not sleep never take
  * this queue's lock.
@@ -217,7 +218,8 @@ static void psock_tell_tcp(struct psock_read *rd)
 	const struct sk_buff *skb = skb_peek(&rd->sk->sk_receive_queue);
 	/* A parser that met an error may have stopped in the middle of the first buffer. */
 	const u32 taken = skb ? compat_psock_parsed(rd->psock, TCP_SKB_CB(skb)->seq,
-						    TCP_SKB_CB(skb)->end_seq) : tp->rcv_nxt;
+						    TCP_SKB_CB(skb)->end_seq) :
+				tp->rcv_nxt;
 	s32 unread = taken - tp->copied_seq;
 	/* With a parser the kernel sets copied_seq by the last batch of records alone
 	 * (tcp_bpf_strp_read_sock()). Records left from earlier batches then count as
@@ -244,7 +246,8 @@ static bool psock_in_locked_head(const struct sk_buff *skb, const void *addr)
 
 	if (addr >= (void *)skb->head && addr < (void *)skb_end_pointer(skb))
 		return skb_head_is_locked(skb);
-	skb_walk_frags(skb, frag) {
+	skb_walk_frags(skb, frag)
+	{
 		if (addr >= (void *)frag->head && addr < (void *)skb_end_pointer(frag))
 			return skb_head_is_locked(frag);
 		if (skb_has_frag_list(frag))
@@ -439,8 +442,8 @@ out:
 	return want - rd->left ?: ret;
 }
 
-static int psock_tcp_actor(read_descriptor_t *desc, struct sk_buff *skb,
-			   unsigned int offset, size_t len)
+static int psock_tcp_actor(read_descriptor_t *desc, struct sk_buff *skb, unsigned int offset,
+			   size_t len)
 {
 	struct psock_read *rd = desc->arg.data;
 	int n;
@@ -587,17 +590,16 @@ static ssize_t psock_splice_locked(struct psock_read *rd)
 		/* Process the packets that arrived meanwhile. */
 		release_sock(sk);
 		lock_sock(sk);
-		if (sk->sk_err || sk->sk_state == TCP_CLOSE ||
-		    (sk->sk_shutdown & RCV_SHUTDOWN) || signal_pending(current))
+		if (sk->sk_err || sk->sk_state == TCP_CLOSE || (sk->sk_shutdown & RCV_SHUTDOWN) ||
+		    signal_pending(current))
 			break;
 	}
 	return want - rd->left ?: min_t(ssize_t, ret, 0);
 }
 
 /* tcp_splice_read() for a socket in a sockmap. The caller has the pipe locked. */
-static ssize_t psock_splice_read(struct socket *sock, loff_t *ppos,
-				 struct pipe_inode_info *pipe, size_t len,
-				 unsigned int flags)
+static ssize_t psock_splice_read(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe,
+				 size_t len, unsigned int flags)
 {
 	struct sock *sk = sock->sk;
 	struct psock_read rd = {

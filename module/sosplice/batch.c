@@ -59,8 +59,8 @@ static bool frag_refill(struct splice *s)
 }
 
 /* Copies bytes that are not in pages that may be shared. Returns how many of @len it took. */
-static u32 batch_copy(struct splice *s, struct batch *b, const struct sk_buff *skb,
-		      u32 off, u32 len)
+static u32 batch_copy(struct splice *s, struct batch *b, const struct sk_buff *skb, u32 off,
+		      u32 len)
 {
 	struct page_frag *f = &s->frag;
 	u32 done = 0;
@@ -79,8 +79,8 @@ static u32 batch_copy(struct splice *s, struct batch *b, const struct sk_buff *s
 }
 
 /* Adds up to @len bytes of @skb from @off on. Returns how many. */
-static u32 batch_add_skb(struct splice *s, struct batch *b, const struct sk_buff *skb,
-			 u32 off, u32 len)
+static u32 batch_add_skb(struct splice *s, struct batch *b, const struct sk_buff *skb, u32 off,
+			 u32 len)
 {
 	const struct sk_buff *frag_skb;
 	u32 done = 0, start = skb_headlen(skb), part, got;
@@ -117,7 +117,8 @@ static u32 batch_add_skb(struct splice *s, struct batch *b, const struct sk_buff
 		}
 		start += size;
 	}
-	skb_walk_frags(skb, frag_skb) {
+	skb_walk_frags(skb, frag_skb)
+	{
 		if (off + done < start + frag_skb->len) {
 			part = min(len - done, start + frag_skb->len - (off + done));
 			got = batch_add_skb(s, b, frag_skb, off + done - start, part);

@@ -48,8 +48,7 @@ static int unsplice(struct sock *sk)
 
 static bool may_splice(void)
 {
-	if (READ_ONCE(sks_unprivileged_splice) &&
-	    current_user_ns() == &init_user_ns)
+	if (READ_ONCE(sks_unprivileged_splice) && current_user_ns() == &init_user_ns)
 		return true;
 	return capable(CAP_NET_ADMIN);
 }
@@ -339,7 +338,7 @@ int __init sks_splice_init(void)
 	int err = sks_endpoint_init();
 
 	sks_loop_init();
-	return err ? : sks_splices_init();
+	return err ?: sks_splices_init();
 }
 
 void sks_splice_exit(void)

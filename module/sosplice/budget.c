@@ -39,11 +39,12 @@
 #include "sosplice/budget.h"
 #include "sosplice/splice.h"
 
-#define BUDGET_WINDOW	(HZ / 50 ? : 1)		/* jiffies */
+#define BUDGET_WINDOW	(HZ / 50 ?: 1)  /* jiffies */
 
 #define BUDGET_DEBT_MAX	50	/* most debt, in windows' shares */
 
-#define BUDGET_ENTERED	16	/* most movers of a user at work on a CPU; on 6.12 a workqueue has
+#define BUDGET_ENTERED \
+	16 /* most movers of a user at work on a CPU; on 6.12 a workqueue has
 				 * 256
 				 */
 
@@ -77,9 +78,7 @@ static struct budget_user *find(kuid_t uid)
 {
 	struct budget_user *u;
 
-	hash_for_each_possible(users, u, node, __kuid_val(uid))
-		if (uid_eq(u->uid, uid))
-			return u;
+	hash_for_each_possible(users, u, node, __kuid_val(uid)) if (uid_eq(u->uid, uid)) return u;
 	return NULL;
 }
 
@@ -155,8 +154,8 @@ void sks_budget_put(struct budget_user *u)
 /* The user's share of each window, in ns. */
 static u64 share(void)
 {
-	return div_u64((u64)jiffies_to_nsecs(BUDGET_WINDOW) *
-		       READ_ONCE(sks_splice_cpu_percent), 100);
+	return div_u64((u64)jiffies_to_nsecs(BUDGET_WINDOW) * READ_ONCE(sks_splice_cpu_percent),
+		       100);
 }
 
 /* Takes off @bc->used what the windows that have begun since have paid for. Preemption off. */

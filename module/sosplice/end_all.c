@@ -7,7 +7,7 @@
 #include "sosplice/splice.h"
 
 #define DROP_BATCH	256
-#define DROP_AGAIN	(HZ / 50 ? : 1)		/* jiffies */
+#define DROP_AGAIN (HZ / 50 ?: 1)  /* jiffies */
 
 static void drop_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(drop, drop_work);

@@ -181,8 +181,7 @@ static void restore_prot(struct sock *sk)
 
 	if (f == FAMILIES) {
 		/* Other code has replaced it, as in sks_clone_unset(). */
-		if (!sks_clone_knows(sk->sk_prot) &&
-		    sk->sk_prot != sks_clone_of(false) &&
+		if (!sks_clone_knows(sk->sk_prot) && sk->sk_prot != sks_clone_of(false) &&
 		    sk->sk_prot != sks_clone_of(true))
 			sks_taken_over();
 		return;

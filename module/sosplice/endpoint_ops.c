@@ -116,9 +116,8 @@ static int paired_source_recvmsg(struct sock *sk, struct msghdr *msg, size_t len
 	return read_behind_splice(sks_rx_recvmsg, sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 }
 
-static ssize_t source_splice_read(struct socket *sock, loff_t *ppos,
-				  struct pipe_inode_info *pipe, size_t len,
-				  unsigned int flags)
+static ssize_t source_splice_read(struct socket *sock, loff_t *ppos, struct pipe_inode_info *pipe,
+				  size_t len, unsigned int flags)
 {
 	ssize_t ret;
 
@@ -212,8 +211,8 @@ static int endpoint_disconnect(struct sock *sk, int flags)
 /* Some options need the ULP slot, or a socket that nothing else uses. They get it if the socket
  * has no splice, else -EBUSY.
  */
-static int endpoint_setsockopt(struct sock *sk, int level, int optname,
-			       sockptr_t optval, unsigned int optlen)
+static int endpoint_setsockopt(struct sock *sk, int level, int optname, sockptr_t optval,
+			       unsigned int optlen)
 {
 	struct splice_endpoint *end;
 	int ret = 0;
@@ -236,8 +235,8 @@ static int endpoint_setsockopt(struct sock *sk, int level, int optname,
 	return ret;
 }
 
-static int endpoint_getsockopt(struct sock *sk, int level, int optname,
-			       char __user *optval, int __user *optlen)
+static int endpoint_getsockopt(struct sock *sk, int level, int optname, char __user *optval,
+			       int __user *optlen)
 {
 	struct splice_endpoint *end;
 	bool source = false;
@@ -280,7 +279,8 @@ void sks_endpoint_ops_claim(struct sock *sk, enum family f)
 void sks_endpoint_ops_set(struct sock *sk, enum role role)
 {
 	const struct proto_ops **ops = role == RESTING ? base_ops :
-				       role == SOURCE ? source_ops : sink_ops;
+				       role == SOURCE  ? source_ops :
+							 sink_ops;
 	struct socket *sock = sk->sk_socket;	/* NULL once the socket is closed */
 	int f = sks_endpoint_ops_family(sk->sk_prot);
 

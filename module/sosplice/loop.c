@@ -77,14 +77,16 @@ static struct splice *neighbour(const struct splice *s, bool ahead, unsigned int
 		const u32 hash = hash_of(id->iss - i / 2, id->irs + i % 2);
 
 		if (ahead) {
-			hash_for_each_possible(sources, n, loop_source, hash) {
+			hash_for_each_possible(sources, n, loop_source, hash)
+			{
 				if (mirror(id, &n->src_id))
 					return n;
 				if (!--*visits)
 					return NULL;
 			}
 		} else {
-			hash_for_each_possible(sinks, n, loop_sink, hash) {
+			hash_for_each_possible(sinks, n, loop_sink, hash)
+			{
 				if (mirror(id, &n->dst_id))
 					return n;
 				if (!--*visits)

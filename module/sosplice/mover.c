@@ -34,7 +34,7 @@
 #include "sosplice/splice.h"
 
 #define MOVER_BUDGET	(256U << 10)	/* bytes, until others get the CPU */
-#define MOVER_BACKOFF_MAX	(HZ / 10 ? : 1)	/* jiffies */
+#define MOVER_BACKOFF_MAX (HZ / 10 ?: 1) /* jiffies */
 
 enum mover_next {
 	NEXT_WAIT,	/* until something happens */
@@ -300,8 +300,8 @@ static bool sink_is_full(const struct splice *s)
 
 	sock_owned_by_me(sk);
 	if (!test_bit(SPLICE_TRACED, &s->flags) || !sink_is_ours(s) || sk->sk_err ||
-	    (1 << sk->sk_state) & ~(TCPF_ESTABLISHED | TCPF_CLOSE_WAIT) ||
-	    sks_end_get(sk) || sk_stream_memory_free(sk) || !tcp_sk(sk)->packets_out)
+	    (1 << sk->sk_state) & ~(TCPF_ESTABLISHED | TCPF_CLOSE_WAIT) || sks_end_get(sk) ||
+	    sk_stream_memory_free(sk) || !tcp_sk(sk)->packets_out)
 		return false;
 	set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
 	return true;
@@ -578,8 +578,8 @@ void sks_mover_work(struct work_struct *work)
 {
 	struct splice *s = container_of(work, struct splice, work);
 	/* To end a splice is short, and happens once: no budget. */
-	const bool ends = READ_ONCE(s->flags) & (BIT(SPLICE_ENDED) |
-						 BIT(SPLICE_SOURCE_GONE) | BIT(SPLICE_DROP));
+	const bool ends = READ_ONCE(s->flags) &
+			  (BIT(SPLICE_ENDED) | BIT(SPLICE_SOURCE_GONE) | BIT(SPLICE_DROP));
 	const struct cpu_mark mark = cpu_mark();
 	struct budget_cpu *entered = ends ? NULL : sks_budget_enter(s);
 

@@ -35,7 +35,7 @@ bool sks_paired_io_cap(const struct sock *sk, u32 *limit)
 	if (!paired)
 		return false;
 	rx_readable(sk, paired, &l);
-	*limit = min(*limit, l.tcp ? : l.ring);
+	*limit = min(*limit, l.tcp ?: l.ring);
 	return !l.tcp && l.ring;
 }
 
@@ -93,8 +93,7 @@ bool sks_paired_io_must_wait(struct sock *sk)
 	return paired && paired->tx_mid_message;
 }
 
-int sks_paired_io_send(struct sock *sk, struct msghdr *msg, size_t len,
-		       struct mem_cgroup *memcg)
+int sks_paired_io_send(struct sock *sk, struct msghdr *msg, size_t len, struct mem_cgroup *memcg)
 {
 	struct pair_end *paired = live_end(sk);
 	struct mem_cgroup *old;

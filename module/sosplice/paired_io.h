@@ -62,7 +62,6 @@ bool sks_paired_io_must_wait(struct sock *sk);
 /* Like tcp_sendmsg_locked() with MSG_DONTWAIT, by the sink's ring if it has one. @memcg pays for
  * the ring's pages.
  */
-int sks_paired_io_send(struct sock *sk, struct msghdr *msg, size_t len,
-		       struct mem_cgroup *memcg);
+int sks_paired_io_send(struct sock *sk, struct msghdr *msg, size_t len, struct mem_cgroup *memcg);
 
 #endif /* SOCKSPLICE_PAIRED_IO_H */

@@ -29,8 +29,8 @@ int sks_sockopt_bsd_status(void)
 /* Replaces sock_setsockopt(), for our option only. May sleep in a page fault for as long as the
  * caller likes. That makes rmmod fail, but does not make it hang.
  */
-static int literal_setsockopt(struct socket *sock, int level, int optname,
-			      sockptr_t optval, unsigned int optlen)
+static int literal_setsockopt(struct socket *sock, int level, int optname, sockptr_t optval,
+			      unsigned int optlen)
 {
 	int ret = -ENOPROTOOPT;
 
@@ -42,8 +42,8 @@ static int literal_setsockopt(struct socket *sock, int level, int optname,
 }
 
 /* Replaces sk_getsockopt() in the same way. */
-static int literal_getsockopt(struct sock *sk, int level, int optname,
-			      sockptr_t optval, sockptr_t optlen)
+static int literal_getsockopt(struct sock *sk, int level, int optname, sockptr_t optval,
+			      sockptr_t optlen)
 {
 	int len, ret = -ENOPROTOOPT;
 
@@ -66,14 +66,14 @@ static void notrace redirect(struct ftrace_regs *fregs, void *function)
 		ftrace_regs_set_instruction_pointer(fregs, (unsigned long)function);
 }
 
-static void notrace set_callback(unsigned long ip, unsigned long parent_ip,
-				 struct ftrace_ops *ops, struct ftrace_regs *fregs)
+static void notrace set_callback(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
+				 struct ftrace_regs *fregs)
 {
 	redirect(fregs, literal_setsockopt);
 }
 
-static void notrace get_callback(unsigned long ip, unsigned long parent_ip,
-				 struct ftrace_ops *ops, struct ftrace_regs *fregs)
+static void notrace get_callback(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
+				 struct ftrace_regs *fregs)
 {
 	redirect(fregs, literal_getsockopt);
 }
@@ -109,7 +109,7 @@ static int hook_add(struct literal_hook *h)
 	if (!h->filtered)
 		err = ftrace_set_filter(&h->ops, h->function, strlen(h->function), 0);
 	h->filtered = !err;
-	return err ? : register_ftrace_function(&h->ops);
+	return err ?: register_ftrace_function(&h->ops);
 }
 
 static int hooks_add(void)
@@ -214,4 +214,6 @@ static const struct kernel_param_ops literal_param_ops = {
 
 module_param_cb(so_splice_literal, &literal_param_ops, &literal_on, 0644);
 __MODULE_PARM_TYPE(so_splice_literal, "bool");
-MODULE_PARM_DESC(so_splice_literal, "Serve setsockopt(SOL_SOCKET, SO_SPLICE), too, once so_splice is switched on (default: yes)");
+MODULE_PARM_DESC(
+	so_splice_literal,
+	"Serve setsockopt(SOL_SOCKET, SO_SPLICE), too, once so_splice is switched on (default: yes)");

@@ -69,8 +69,7 @@ void sks_splices_remove(struct splice *s)
 	spin_unlock(&splices_lock);
 }
 
-int sks_splices_walk(u64 *last, int (*fn)(struct splice *s, void *arg),
-		     void *arg)
+int sks_splices_walk(u64 *last, int (*fn)(struct splice *s, void *arg), void *arg)
 {
 	struct ordered_node *n;
 	int err = 0;
@@ -88,8 +87,7 @@ int sks_splices_walk(u64 *last, int (*fn)(struct splice *s, void *arg),
 
 void sks_splice_settle(struct splice *s)
 {
-	if (!test_bit(SPLICE_SETTLED, &s->flags) &&
-	    !test_and_set_bit(SPLICE_SETTLED, &s->flags))
+	if (!test_bit(SPLICE_SETTLED, &s->flags) && !test_and_set_bit(SPLICE_SETTLED, &s->flags))
 		complete_all(&s->settled);
 }
 
@@ -160,8 +158,8 @@ static void tick(struct work_struct *work)
 	sks_splice_put(s);
 }
 
-struct splice *sks_splice_alloc(struct sock *src, struct sock *dst, s64 max,
-				u64 idle_us, work_func_t mover)
+struct splice *sks_splice_alloc(struct sock *src, struct sock *dst, s64 max, u64 idle_us,
+				work_func_t mover)
 {
 	struct splice *s = kzalloc(sizeof(*s), GFP_KERNEL_ACCOUNT);
 
@@ -180,8 +178,7 @@ struct splice *sks_splice_alloc(struct sock *src, struct sock *dst, s64 max,
 	s->dst = dst;
 	s->max = max;
 	/* The idle time is no shorter than asked for, and not so long that jiffies wrap. */
-	s->idle = min_t(u64, DIV64_U64_ROUND_UP(idle_us * HZ, USEC_PER_SEC),
-			MAX_JIFFY_OFFSET / 2);
+	s->idle = min_t(u64, DIV64_U64_ROUND_UP(idle_us * HZ, USEC_PER_SEC), MAX_JIFFY_OFFSET / 2);
 	s->start = ktime_get_ns();
 	refcount_set(&s->ref, 1);
 	s->memcg = get_mem_cgroup_from_mm(current->mm);

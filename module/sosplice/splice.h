@@ -163,8 +163,8 @@ void sks_splices_exit(void);
 /* Makes a splice that @mover moves. The caller gets the one reference. NULL if there is no memory.
  * Sleeps.
  */
-struct splice *sks_splice_alloc(struct sock *src, struct sock *dst, s64 max,
-				u64 idle_us, work_func_t mover);
+struct splice *sks_splice_alloc(struct sock *src, struct sock *dst, s64 max, u64 idle_us,
+				work_func_t mover);
 
 /* Add a splice to the live ones, or remove it. A splice is live from the time its source points to
  * it until it has ended.
@@ -178,8 +178,7 @@ unsigned int sks_splices_live(void);
 /* Calls @fn for each live splice that came after number *@last, under a spinlock, and sets *@last.
  * Stops when @fn returns non-zero, and returns that.
  */
-int sks_splices_walk(u64 *last, int (*fn)(struct splice *s, void *arg),
-		     void *arg);
+int sks_splices_walk(u64 *last, int (*fn)(struct splice *s, void *arg), void *arg);
 
 /* Ends the wait of the caller of setsockopt(). Any context. */
 void sks_splice_settle(struct splice *s);

@@ -53,8 +53,7 @@ static bool may_probe(const struct sock *sk)
 	 * duplicate ACKs. If TCP owes an ACK, it would take that for sent with the probe. But the
 	 * peer reads nothing of a segment that old.
 	 */
-	return sks_path_asks(sk) &&
-	       !inet_csk_ack_scheduled(sk) && !tp->compressed_ack &&
+	return sks_path_asks(sk) && !inet_csk_ack_scheduled(sk) && !tp->compressed_ack &&
 	       !tp->packets_out && tp->write_seq == tp->snd_una && !tp->repair;
 }
 
@@ -120,8 +119,8 @@ static bool is_used(struct pair_end *a, struct pair_end *b)
 {
 	u64 bytes = both_rings(a, b);
 
-	return bytes != a->probe_bytes || a->probe_pending ||
-	       bytes != b->probe_bytes || b->probe_pending;
+	return bytes != a->probe_bytes || a->probe_pending || bytes != b->probe_bytes ||
+	       b->probe_pending;
 }
 
 static void probe_both(struct pair_end *a, struct pair_end *b)

@@ -48,8 +48,8 @@ static struct sk_buff *make_packet(struct net *net, const struct ident *id, bool
 	const struct in6_addr *from = sent ? &id->saddr : &id->daddr;
 	const struct in6_addr *to = sent ? &id->daddr : &id->saddr;
 	const bool v4 = ipv6_addr_v4mapped(from) && ipv6_addr_v4mapped(to);
-	struct sk_buff *skb = alloc_skb(ETH_HLEN + sizeof(struct ipv6hdr) +
-					sizeof(struct tcphdr), GFP_ATOMIC | __GFP_NOWARN);
+	struct sk_buff *skb = alloc_skb(ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct tcphdr),
+					GFP_ATOMIC | __GFP_NOWARN);
 	struct tcphdr *th;
 
 	if (!skb)
@@ -123,17 +123,16 @@ static unsigned int filter_length(const struct sock *sk)
 /* True if @sk is on the list, or the search is too long. A fanout group registers one entry for
  * all its sockets.
  */
-static bool list_has(const struct list_head *list, const struct net *net,
-		     const struct sock *sk, int *budget)
+static bool list_has(const struct list_head *list, const struct net *net, const struct sock *sk,
+		     int *budget)
 {
 	const struct packet_type *pt;
 
 	if (--*budget < 0)
 		return true;
-	list_for_each_entry_rcu(pt, list, list)
-		if (--*budget < 0 || pt->af_packet_priv == sk ||
-		    (pt->id_match && pt->af_packet_net == net))
-			return true;
+	list_for_each_entry_rcu(pt, list,
+				list) if (--*budget < 0 || pt->af_packet_priv == sk ||
+					  (pt->id_match && pt->af_packet_net == net)) return true;
 	return false;
 }
 
@@ -144,9 +143,7 @@ static bool gets_all(struct net *net, const struct sock *sk, int *budget)
 
 	if (list_has(compat_ptype_all(net), net, sk, budget))
 		return true;
-	for_each_netdev_rcu(net, dev)
-		if (list_has(&dev->ptype_all, net, sk, budget))
-			return true;
+	for_each_netdev_rcu(net, dev) if (list_has(&dev->ptype_all, net, sk, budget)) return true;
 	return false;
 }
 
@@ -165,7 +162,8 @@ bool sks_yield_sees(struct net *net, const struct ident *id)
 	sees = !sent || !received;
 	rcu_read_lock();
 	/* Run the filter first: most filters pass no TCP, and a namespace may have many devices. */
-	sk_for_each_rcu(sk, &net->packet.sklist) {
+	sk_for_each_rcu(sk, &net->packet.sklist)
+	{
 		insns += filter_length(sk);
 		if (++n > TAP_SOCKETS || insns > TAP_INSNS)
 			sees = true;
@@ -195,8 +193,7 @@ static bool end_is_seen(const struct pair_end *end)
 
 static bool yields(struct pair_end *a, struct pair_end *b)
 {
-	const bool wanted = (test_bit(END_YIELDS, &a->flags) ||
-			     test_bit(END_YIELDS, &b->flags)) &&
+	const bool wanted = (test_bit(END_YIELDS, &a->flags) || test_bit(END_YIELDS, &b->flags)) &&
 			    !test_bit(END_DROPPED, &a->flags);
 
 	any |= wanted;
