@@ -34,16 +34,19 @@ pub struct Cli {
 #[derive(Subcommand)]
 pub enum Object {
     /// Which connections are accelerated
-    #[command(subcommand)]
-    Policy(PolicyCommand),
+    ///
+    /// Without a command: as 'policy show'.
+    Policy(PolicyNoun),
 
     /// The connections that are accelerated now
-    #[command(subcommand)]
-    Pair(PairCommand),
+    ///
+    /// Without a command: as 'pair show'.
+    Pair(PairNoun),
 
     /// The splices (SO_SPLICE) that exist now
-    #[command(subcommand)]
-    Splice(SpliceCommand),
+    ///
+    /// Without a command: as 'splice show'.
+    Splice(SpliceNoun),
 
     /// Take all connections back to TCP, so that the module can be unloaded
     ///
@@ -69,8 +72,9 @@ pub enum Object {
     Capture(Capture),
 
     /// Counters: pairs made, declined by reason, bytes by path, memory
-    #[command(subcommand)]
-    Stats(StatsCommand),
+    ///
+    /// Without a command: as 'stats show'.
+    Stats(StatsNoun),
 
     /// Serve the counters to Prometheus, over HTTP
     ///
@@ -81,8 +85,9 @@ pub enum Object {
     Exporter(Exporter),
 
     /// The module's state and its switches
-    #[command(subcommand)]
-    Feature(FeatureCommand),
+    ///
+    /// Without a command: as 'feature show'.
+    Feature(FeatureNoun),
 
     /// Check this machine: what does not work, and what to do about it
     ///
@@ -104,6 +109,36 @@ pub enum Object {
     },
 }
 
+#[derive(Args)]
+pub struct PolicyNoun {
+    #[command(subcommand)]
+    pub command: Option<PolicyCommand>,
+}
+
+#[derive(Args)]
+pub struct PairNoun {
+    #[command(subcommand)]
+    pub command: Option<PairCommand>,
+}
+
+#[derive(Args)]
+pub struct SpliceNoun {
+    #[command(subcommand)]
+    pub command: Option<SpliceCommand>,
+}
+
+#[derive(Args)]
+pub struct StatsNoun {
+    #[command(subcommand)]
+    pub command: Option<StatsCommand>,
+}
+
+#[derive(Args)]
+pub struct FeatureNoun {
+    #[command(subcommand)]
+    pub command: Option<FeatureCommand>,
+}
+
 #[derive(Subcommand)]
 pub enum PolicyCommand {
     /// Accelerate the connections that match, from now on
@@ -114,6 +149,20 @@ pub enum PolicyCommand {
     /// clear' or a reboot. If anything fails, the old policies stay.
     Set(PolicySet),
 
+    /// Add one policy to those that are in force
+    ///
+    /// It comes after the others, or before them with --first. The others stay as they are,
+    /// in one step.
+    Add(PolicyAdd),
+
+    /// Remove policies by their names; the others stay as they are
+    #[command(visible_alias = "delete")]
+    Del {
+        /// Their names
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<Name>,
+    },
+
     /// Put the policies of a file in force
     ///
     /// They replace all old ones in one step; connections that are open already
@@ -122,7 +171,23 @@ pub enum PolicyCommand {
     /// signal comes, nothing changes. Only root and the caller may have write access to
     /// the file. socksplice(8) describes the file under CONFIGURATION.
     Apply {
-        /// The file; /dev/stdin reads from a pipe
+        /// The file; '-' or /dev/stdin reads from a pipe
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+
+    /// Say what is wrong with a file for 'policy apply', and change nothing
+    Check {
+        /// The file; '-' reads from a pipe
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+
+    /// Show what 'policy apply' of a file would change, as a unified diff
+    ///
+    /// The exit status is 1 if there is a difference.
+    Diff {
+        /// The file; '-' reads from a pipe
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
@@ -173,6 +238,23 @@ pub struct Wait {
 }
 
 #[derive(Args)]
+pub struct PolicyAdd {
+    /// Its name: 1 to 31 letters, digits, '.', '_' and '-'
+    pub name: Name,
+
+    /// Before the policies in force, so that it decides first
+    #[arg(long)]
+    pub first: bool,
+
+    /// What matches stays on TCP, whatever later policies say
+    #[arg(long)]
+    pub no_pair: bool,
+
+    #[command(flatten)]
+    pub policy: PolicySet,
+}
+
+#[derive(Args)]
 pub struct PolicySet {
     /// A cgroup, with those below it: a path under the cgroup2 mount, or relative to it;
     /// '/' is every process. It need not exist yet: the policy matches when it comes, and
@@ -182,15 +264,15 @@ pub struct PolicySet {
     pub cgroups: Vec<PathBuf>,
 
     /// The cgroup of a systemd unit, whether it runs or not; '.service' can be left out
-    #[arg(long = "unit", value_name = "UNIT", num_args = 1..)]
+    #[arg(long = "unit", value_name = "UNIT", num_args = 1.., value_delimiter = ',')]
     pub units: Vec<String>,
 
     /// Only where the local or the remote port is one of these
-    #[arg(long = "port", value_name = "N|N-M", num_args = 1..)]
+    #[arg(long = "port", value_name = "N|N-M", num_args = 1.., value_delimiter = ',')]
     pub ports: Vec<PortRange>,
 
     /// Only where the local or the remote address is in one of these
-    #[arg(long = "cidr", value_name = "NET", num_args = 1..)]
+    #[arg(long = "cidr", value_name = "NET", num_args = 1.., value_delimiter = ',')]
     pub cidrs: Vec<Cidr>,
 
     /// Only where both addresses are loopback addresses
@@ -275,7 +357,7 @@ pub enum PairCommand {
 #[derive(Args, Default)]
 pub struct EndFilter {
     /// Only if the local or the remote port of an end is one of these
-    #[arg(long = "port", value_name = "N|N-M", num_args = 1..)]
+    #[arg(long = "port", value_name = "N|N-M", num_args = 1.., value_delimiter = ',')]
     pub ports: Vec<PortRange>,
 
     /// Only if the socket of an end belongs to one of these cgroups, or to one below
@@ -306,7 +388,14 @@ pub struct PairFilter {
     pub policy: Option<Name>,
 }
 
-#[derive(Args)]
+#[derive(Args, Default)]
+pub struct StatsShow {
+    /// Those that are 0, too. -j always has all
+    #[arg(short, long)]
+    pub all: bool,
+}
+
+#[derive(Args, Default)]
 pub struct PairShow {
     #[command(flatten)]
     pub filter: PairFilter,
@@ -402,7 +491,7 @@ pub struct PairMonitor {
     pub filter: EndFilter,
 
     /// Only these events
-    #[arg(long = "event", value_name = "EVENT", num_args = 1.., value_parser = clap::builder::PossibleValuesParser::new(EVENTS))]
+    #[arg(long = "event", value_name = "EVENT", num_args = 1.., value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(EVENTS))]
     pub events: Vec<String>,
 
     /// End after so many events
@@ -420,7 +509,7 @@ pub struct Capture {
     pub filter: EndFilter,
 
     /// Only these pairs, by the numbers that 'pair show' gives them
-    #[arg(long = "pair", value_name = "PAIR", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long = "pair", value_name = "PAIR", num_args = 1.., value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub pairs: Vec<u32>,
 
     /// The file. An existing one is replaced if it is a regular file of the caller or of
@@ -500,8 +589,8 @@ pub enum SpliceCommand {
 
 #[derive(Subcommand)]
 pub enum StatsCommand {
-    /// Show all counters since the module was loaded
-    Show,
+    /// Show the counters since the module was loaded that are not 0
+    Show(StatsShow),
 }
 
 #[derive(Subcommand)]
@@ -555,8 +644,7 @@ mod tests {
             "--cgroup",
             "c",
             "--port",
-            "80",
-            "443-444",
+            "80,443-444",
             "--cidr",
             "10.0.0.0/8",
             "--ring",
@@ -567,7 +655,10 @@ mod tests {
         ])
         .unwrap();
         assert!(cli.json);
-        let Object::Policy(PolicyCommand::Set(set)) = cli.object else {
+        let Object::Policy(PolicyNoun {
+            command: Some(PolicyCommand::Set(set)),
+        }) = cli.object
+        else {
             panic!();
         };
         assert_eq!(set.cgroups.len(), 3);
@@ -576,6 +667,25 @@ mod tests {
         assert_eq!(set.ring, Some(65536));
         assert_eq!(set.busy_poll, Some(50));
         assert!(!set.loopback_only);
+    }
+
+    #[test]
+    fn a_noun_needs_no_command() {
+        for noun in ["policy", "pair", "splice", "stats", "feature"] {
+            assert!(Cli::try_parse_from(["socksplice", noun, "-j"]).is_ok());
+        }
+    }
+
+    #[test]
+    fn policies_are_added_by_name() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
+        assert!(parse(
+            "socksplice policy add a --first --no-pair --unit x,y"
+        ));
+        assert!(parse("socksplice policy del a b") && parse("socksplice policy delete a"));
+        for bad in ["add", "add a", "add a/b --cgroup /", "del", "check", "diff"] {
+            assert!(!parse(&format!("socksplice policy {bad}")), "{bad}");
+        }
     }
 
     #[test]
@@ -691,7 +801,6 @@ mod tests {
                 "x",
             ],
             &["socksplice"],
-            &["socksplice", "policy"],
             &["socksplice", "nonsense"],
             &[
                 "socksplice",

@@ -18,30 +18,46 @@ mod stats;
 mod top;
 mod why;
 
-use crate::cli::{FeatureCommand, Object, PairCommand, PolicyCommand, SpliceCommand, StatsCommand};
+use crate::cli::{FeatureCommand, Object, PairCommand, PolicyCommand, StatsCommand, StatsShow};
 use crate::error::Result;
 use crate::output::Answer;
 
 /// `json` is for commands that print while they run.
 pub fn run(object: Object, json: bool) -> Result<Answer> {
     match object {
-        Object::Policy(PolicyCommand::Set(arguments)) => policy::set(arguments),
-        Object::Policy(PolicyCommand::Show) => policy::show(),
-        Object::Policy(PolicyCommand::Apply { file }) => policy::apply(&file),
-        Object::Policy(PolicyCommand::Export) => policy::export(),
-        Object::Policy(PolicyCommand::Clear(arguments)) => policy::clear(arguments),
-        Object::Pair(PairCommand::Show(arguments)) => pair::show(arguments),
-        Object::Pair(PairCommand::Top(arguments)) => top::run(arguments, json),
-        Object::Pair(PairCommand::Monitor(arguments)) => monitor::run(arguments, json),
-        Object::Pair(PairCommand::Why(arguments)) => why::run(arguments),
-        Object::Pair(PairCommand::Drop(arguments)) => drain::drop(arguments),
-        Object::Splice(SpliceCommand::Show) => splice::show(),
+        Object::Policy(noun) => match noun.command.unwrap_or(PolicyCommand::Show) {
+            PolicyCommand::Set(arguments) => policy::set(arguments),
+            PolicyCommand::Add(arguments) => policy::add(arguments),
+            PolicyCommand::Del { names } => policy::delete(&names),
+            PolicyCommand::Apply { file } => policy::apply(&file),
+            PolicyCommand::Check { file } => policy::check(&file),
+            PolicyCommand::Diff { file } => policy::diff(&file),
+            PolicyCommand::Export => policy::export(),
+            PolicyCommand::Show => policy::show(),
+            PolicyCommand::Clear(arguments) => policy::clear(arguments),
+        },
+        Object::Pair(noun) => match noun.command {
+            None => pair::show(Default::default()),
+            Some(PairCommand::Show(arguments)) => pair::show(arguments),
+            Some(PairCommand::Top(arguments)) => top::run(arguments, json),
+            Some(PairCommand::Monitor(arguments)) => monitor::run(arguments, json),
+            Some(PairCommand::Why(arguments)) => why::run(arguments),
+            Some(PairCommand::Drop(arguments)) => drain::drop(arguments),
+        },
+        Object::Splice(_) => splice::show(),
         Object::Drain(wait) => drain::drain(wait),
         Object::Capture(arguments) => capture::run(arguments, json),
-        Object::Stats(StatsCommand::Show) => stats::show(),
+        Object::Stats(noun) => {
+            let StatsCommand::Show(arguments) = noun
+                .command
+                .unwrap_or(StatsCommand::Show(StatsShow::default()));
+            stats::show(&arguments)
+        }
         Object::Exporter(arguments) => exporter::run(arguments, json),
-        Object::Feature(FeatureCommand::Show) => feature::show(),
-        Object::Feature(FeatureCommand::Set { feature, value }) => feature::set(feature, &value),
+        Object::Feature(noun) => match noun.command.unwrap_or(FeatureCommand::Show) {
+            FeatureCommand::Show => feature::show(),
+            FeatureCommand::Set { feature, value } => feature::set(feature, &value),
+        },
         Object::Doctor => Ok(doctor::run()),
         Object::Completions { shell } => Ok(completions::print(shell)),
         Object::Man { dir } => man::write(&dir),

@@ -4,16 +4,17 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use similar::TextDiff;
 
-use crate::cli::{PolicyClear, PolicySet};
+use crate::cli::{PolicyAdd, PolicyClear, PolicySet};
 use crate::commands::drain;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::module::{self, Module};
 use crate::output::{Answer, SCHEMA, yes_no};
 use crate::policy::cgroups::{self, Now};
 use crate::policy::config::{self, Policy};
 use crate::policy::file::{self, Features};
-use crate::policy::{enact, live, pin, require_btf};
+use crate::policy::{Name, enact, live, pin, require_btf};
 use crate::system::cgroup::Hierarchy;
 use crate::system::unit;
 use crate::values::size;
@@ -25,19 +26,26 @@ pub fn set(arguments: PolicySet) -> Result<Answer> {
     module::require_root()?;
     let hierarchy = Hierarchy::find()?;
     hierarchy.require_root()?;
-    let paths: Result<Vec<String>> = arguments
-        .cgroups
-        .iter()
-        .map(|p| hierarchy.path(p))
-        .collect();
-    let mut cgroups = paths?;
+    let name = DEFAULT.parse().expect("is a name");
+    let policies = [policy(name, arguments, &hierarchy)?];
+    config::check(&policies)?;
+    let (module, status) = Module::open()?;
+    require_btf(&status)?;
+
+    enact::policies(&policies)?;
+    in_force(&policies, &hierarchy, module.status()?.pairing)
+}
+
+/// The policy that the arguments describe.
+fn policy(name: Name, arguments: PolicySet, hierarchy: &Hierarchy) -> Result<Policy> {
+    let paths = arguments.cgroups.iter().map(|path| hierarchy.path(path));
+    let mut cgroups = paths.collect::<Result<Vec<String>>>()?;
     for unit in &arguments.units {
         cgroups.push(unit::cgroup(unit)?);
     }
     cgroups.sort_unstable();
     cgroups.dedup();
-    let name = DEFAULT.parse().expect("is a name");
-    let policies = [Policy {
+    Ok(Policy {
         cgroups,
         ports: arguments.ports,
         cidrs: arguments.cidrs,
@@ -48,14 +56,82 @@ pub fn set(arguments: PolicySet) -> Result<Answer> {
         memory_cap: arguments.memory_cap,
         on_capture: arguments.on_capture,
         ..Policy::new(name)
-    }];
-    config::check(&policies)?;
+    })
+}
+
+pub fn add(arguments: PolicyAdd) -> Result<Answer> {
+    module::require_root()?;
+    let hierarchy = Hierarchy::find()?;
+    hierarchy.require_root()?;
+    let name = arguments.name.clone();
+    let policy = Policy {
+        pair: !arguments.no_pair,
+        ..policy(arguments.name, arguments.policy, &hierarchy)?
+    };
     let (module, status) = Module::open()?;
     require_btf(&status)?;
 
-    enact::policies(&policies)?;
-    let pairs = module.status()?.pairing;
-    in_force(&policies, &hierarchy, pairs)
+    let policies = enact::edit(|mut policies| {
+        if policies.iter().any(|p| p.name == name) {
+            return Err(Error::new(format!("there is a policy {name} already"))
+                .remedy(format!("run 'socksplice policy del {name}' first")));
+        }
+        policies.insert(if arguments.first { 0 } else { policies.len() }, policy);
+        config::check(&policies)?;
+        Ok(policies)
+    })?;
+    in_force(&policies, &hierarchy, module.status()?.pairing)
+}
+
+pub fn delete(names: &[Name]) -> Result<Answer> {
+    module::require_root()?;
+    let hierarchy = Hierarchy::find()?;
+    let policies = enact::edit(|mut policies| {
+        for name in names {
+            let at = policies.iter().position(|p| p.name == *name);
+            let at = at.ok_or_else(|| {
+                Error::new(format!("there is no policy {name}"))
+                    .remedy("'socksplice policy show' lists those that there are")
+            })?;
+            policies.remove(at);
+        }
+        Ok(policies)
+    })?;
+    in_force(&policies, &hierarchy, true)
+}
+
+pub fn check(path: &Path) -> Result<Answer> {
+    let hierarchy = Hierarchy::find()?;
+    let (policies, _) = file::Source::read(path)?.parse(&hierarchy)?;
+    let now = Now::would_be(&policies, &hierarchy);
+    let notes = now.notes(&policies);
+    let mut json = to_json(&policies, &now);
+    json["notes"] = json!(notes);
+    let count = match policies.len() {
+        1 => "1 policy".into(),
+        n => format!("{n} policies"),
+    };
+    let first = [format!("{}: {count}, no mistake", path.display())];
+    let lines = first.iter().chain(&notes);
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    Ok(Answer::new(text, json))
+}
+
+pub fn diff(path: &Path) -> Result<Answer> {
+    module::require_root()?;
+    let (policies, features) = file::Source::read(path)?.parse(&Hierarchy::find()?)?;
+    let (_, status) = Module::open()?;
+    let current = Features::of(&status);
+    let old = file::render(&live()?, current);
+    let new = file::render(&policies, features.or(current));
+    let text = TextDiff::from_lines(&old, &new)
+        .unified_diff()
+        .header("in force", &path.display().to_string())
+        .to_string();
+    let json = json!({ "schema": SCHEMA, "same": old == new, "diff": text });
+    let mut answer = Answer::new(text, json);
+    answer.failed = old != new;
+    Ok(answer)
 }
 
 /// The answer of a command that has set policies: a line for each thing that keeps them from

@@ -78,9 +78,21 @@ impl Now {
             Some(dir) => program::cgroups(dir)?,
             None => HashMap::new(),
         };
+        let mask = |_: &str, id| found.get(&id).copied().unwrap_or(0);
+        Ok(Now::by(policies, hierarchy, mask))
+    }
+
+    /// Of policies that are not in force: what their programs would find.
+    pub fn would_be(policies: &[Policy], hierarchy: &Hierarchy) -> Self {
+        let paths = Paths::of(policies);
+        Now::by(policies, hierarchy, |path, _| paths.mask(path))
+    }
+
+    /// `mask`: which policies name a cgroup.
+    fn by(policies: &[Policy], hierarchy: &Hierarchy, mask: impl Fn(&str, u64) -> u32) -> Self {
         let mut now = vec![HashMap::new(); policies.len()];
         hierarchy.each(|path, id| {
-            let mask = found.get(&id).copied().unwrap_or(0);
+            let mask = mask(path, id);
             for (i, policy) in policies.iter().enumerate() {
                 if mask & (1 << i) == 0 {
                     continue;
@@ -92,7 +104,7 @@ impl Now {
                 }
             }
         });
-        Ok(Now(now))
+        Now(now)
     }
 
     /// What a path of policy `i` names.

@@ -32,6 +32,20 @@ pub fn policies(policies: &[Policy]) -> Result<bool> {
     transact(&lock, &signals, policies, None)
 }
 
+/// Puts what `change` makes of the policies in force in their place, and returns it. No other
+/// command sets policies meanwhile.
+pub fn edit(change: impl FnOnce(Vec<Policy>) -> Result<Vec<Policy>>) -> Result<Vec<Policy>> {
+    let lock = pin::Lock::take()?;
+    let signals = Signals::hold()?;
+    let old = match pin::live() {
+        Some(dir) => program::read(dir)?,
+        None => Vec::new(),
+    };
+    let new = change(old)?;
+    transact(&lock, &signals, &new, None)?;
+    Ok(new)
+}
+
 /// The same with what is set of the module.
 pub fn file(module: &Module, features: Features, policies: &[Policy]) -> Result<bool> {
     let lock = pin::Lock::take()?;

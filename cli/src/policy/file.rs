@@ -185,6 +185,10 @@ pub struct Source {
 
 impl Source {
     pub fn read(path: &Path) -> Result<Self> {
+        let path = match path == Path::new("-") {
+            true => Path::new("/dev/stdin"),
+            false => path,
+        };
         let name = path.display().to_string();
         let failed = |e| Error::new(format!("cannot read {name}: {e}"));
         let mut bytes = Vec::new();

@@ -64,6 +64,16 @@ impl Features {
         (first, last)
     }
 
+    /// These switches, and those of `other` where these say nothing.
+    pub fn or(self, other: Features) -> Self {
+        Features {
+            pairing: self.pairing.or(other.pairing),
+            splice: self.splice.or(other.splice),
+            so_splice: self.so_splice.or(other.so_splice),
+            memory_cap: self.memory_cap.or(other.memory_cap),
+        }
+    }
+
     /// Only the switches that `other` sets.
     fn where_set(self, other: Features) -> Self {
         Features {

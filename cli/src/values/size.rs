@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sizes in memory: `65536`, `64K` or `1M`.
+//! Sizes in memory: `65536`, `64K`, `64KiB` or `1M`.
 
 use crate::uapi::capture::{BUFFER_MAX, BUFFER_MIN};
 use crate::uapi::{RING_SIZE_MAX, RING_SIZE_MIN};
@@ -46,8 +46,12 @@ fn power_of_two(text: &str, min: u32, max: u32) -> Option<u32> {
     (size.is_power_of_two() && (min..=max).contains(&size)).then_some(size)
 }
 
-/// A number of bytes, with K, M or G or without.
+/// A number of bytes, with K, M or G or without. KiB is K.
 fn bytes(text: &str) -> Option<u64> {
+    let text = text
+        .strip_suffix("iB")
+        .filter(|t| t.ends_with(['K', 'M', 'G']))
+        .unwrap_or(text);
     let (digits, shift) = match text.as_bytes().last()? {
         b'K' | b'k' => (&text[..text.len() - 1], 10),
         b'M' | b'm' => (&text[..text.len() - 1], 20),
