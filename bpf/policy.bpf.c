@@ -448,8 +448,12 @@ int BPF_PROG(track_mkdir, struct cgroup *cgrp, const char *path)
 	return 0;
 }
 
-SEC("tp_btf/cgroup_rmdir")
-int BPF_PROG(track_rmdir, struct cgroup *cgrp, const char *path)
+/*
+ * A removed cgroup stays in the map as long as a socket can belong to it: a process may have
+ * left the cgroup and kept its listener.
+ */
+SEC("tp_btf/cgroup_release")
+int BPF_PROG(track_release, struct cgroup *cgrp, const char *path)
 {
 	__u64 id = cgrp->kn->id;
 
