@@ -66,13 +66,29 @@ impl From<clap::Error> for Error {
             .collect();
         let message = message.join(" ");
         Error::usage(message.strip_prefix("error: ").unwrap_or(&message))
-            .remedy("see 'socksplice help'")
+            .remedy(format!("see '{} --help'", command(&text)))
     }
+}
+
+/// The command whose usage clap prints: the words before its options and arguments.
+fn command(text: &str) -> String {
+    let mut lines = text.lines();
+    let usage = lines.find_map(|line| line.trim().strip_prefix("Usage: "));
+    let is_name = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
+    let words = usage.unwrap_or("socksplice").split(' ').take_while(is_name);
+    words.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_the_help_of_the_command() {
+        let text = "error: no\n\nUsage: socksplice policy set [OPTIONS] --cgroup <PATH>\n";
+        assert_eq!(command(text), "socksplice policy set");
+        assert_eq!(command("error: no value\n"), "socksplice");
+    }
 
     #[test]
     fn one_line_with_the_remedy() {

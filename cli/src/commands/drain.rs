@@ -52,26 +52,35 @@ pub fn drop(arguments: PairDrop) -> Result<Answer> {
             e
         })?;
     }
-    finish(&module, &arguments.wait, |pair| ids.contains(&pair.id))
+    finish(&module, &arguments.wait, ids.len(), |pair| {
+        ids.contains(&pair.id)
+    })
 }
 
 /// Un-pairs all pairs. Without a module there are none.
 pub fn unpair(module: Option<&Module>, wait: &Wait) -> Result<Answer> {
     let Some(module) = module else {
-        return Ok(answer(&[], None));
+        return Ok(answer(&[], None, 0));
     };
+    let many = pair::list(module)?.len();
     module.drop_all()?;
-    finish(module, wait, |pair| pair.draining)
+    finish(module, wait, many, |pair| pair.draining)
 }
 
-/// Waits until the pairs that `mine` selects are gone, and lists the processes that hold the rest.
-fn finish(module: &Module, arguments: &Wait, mine: impl Fn(&Pair) -> bool) -> Result<Answer> {
+/// Waits until the pairs that `mine` selects are gone, and lists the processes that hold the
+/// rest. `many`: how many pairs were dropped.
+fn finish(
+    module: &Module,
+    arguments: &Wait,
+    many: usize,
+    mine: impl Fn(&Pair) -> bool,
+) -> Result<Answer> {
     let left = wait(arguments, || {
         let mut pairs = pair::list(module)?;
         pairs.retain(&mine);
         Ok((pairs.is_empty(), pairs))
     })?;
-    Ok(answer(&holders(&left, &Sockets::read()), None))
+    Ok(answer(&holders(&left, &Sockets::read()), None, many))
 }
 
 pub fn drain(arguments: Wait) -> Result<Answer> {
@@ -98,6 +107,7 @@ pub fn drain(arguments: Wait) -> Result<Answer> {
 
 fn drain_all(module: &Module, arguments: &Wait) -> Result<Answer> {
     let policy = pin::live().is_some();
+    let many = pair::list(module)?.len();
     let mut uses = Uses::default();
     let left = wait(arguments, || {
         // Repeated each time, because a handshake may have been under way.
@@ -114,7 +124,7 @@ fn drain_all(module: &Module, arguments: &Wait) -> Result<Answer> {
     if uses.references > 0 {
         uses.inside = process::inside_module();
     }
-    Ok(answer(&holders(&left, &Sockets::read()), Some(uses)))
+    Ok(answer(&holders(&left, &Sockets::read()), Some(uses), many))
 }
 
 /// The references to the module other than pairs.
@@ -166,8 +176,12 @@ fn holders(pairs: &[Pair], sockets: &Sockets) -> Vec<Holder> {
     pairs.iter().flat_map(of).collect()
 }
 
-fn answer(holders: &[Holder], uses: Option<Uses>) -> Answer {
-    let mut text = String::new();
+fn answer(holders: &[Holder], uses: Option<Uses>, many: usize) -> Answer {
+    let mut text = match many {
+        0 => String::new(),
+        1 => "1 pair was told to go back to TCP\n".into(),
+        n => format!("{n} pairs were told to go back to TCP\n"),
+    };
     for holder in holders {
         let names: Vec<String> = holder.processes.iter().map(|p| p.to_string()).collect();
         let names = match names.is_empty() {
@@ -180,7 +194,8 @@ fn answer(holders: &[Holder], uses: Option<Uses>) -> Answer {
         );
     }
     let drained = holders.is_empty() && uses.as_ref().is_none_or(Uses::are_over);
-    let mut json = json!({ "schema": SCHEMA, "drained": drained, "waiting": holders });
+    let mut json =
+        json!({ "schema": SCHEMA, "drained": drained, "pairs": many, "waiting": holders });
     if let Some(Uses {
         references,
         policy,
@@ -223,11 +238,12 @@ mod tests {
                 name: "sleepy".into(),
             }],
         };
-        let bad = answer(&[holder], None);
+        let bad = answer(&[holder], None, 2);
         assert!(bad.failed);
         assert_eq!(
             bad.text,
-            "pair 7 waits for sleepy(42) to read: 127.0.0.1:1 -> 127.0.0.1:2\n"
+            "2 pairs were told to go back to TCP\n\
+             pair 7 waits for sleepy(42) to read: 127.0.0.1:1 -> 127.0.0.1:2\n"
         );
         assert_eq!(bad.json["waiting"][0]["processes"][0]["pid"], 42);
     }
@@ -244,7 +260,7 @@ mod tests {
                 policy,
                 inside,
             };
-            answer(&[], Some(uses))
+            answer(&[], Some(uses), 0)
         };
         assert!(!of(0, false).failed && of(0, false).text.contains("can be unloaded"));
         assert!(!of(3, true).failed && of(3, true).text.contains("policy clear"));
