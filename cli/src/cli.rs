@@ -309,8 +309,9 @@ pub struct PolicySet {
 
 #[derive(Subcommand)]
 pub enum PairCommand {
-    /// Show each pair: both ends, bytes by path, ring memory, age
+    /// Show each pair: both ends, the processes that have them, bytes sent by path, age
     ///
+    /// An empty table says why it is empty.
     /// With --policy, --port, --cgroup, --netns, --pid or --process it shows only pairs with
     /// an end that matches all of them.
     Show(PairShow),
@@ -407,6 +408,10 @@ pub struct PairShow {
     /// Show at most so many pairs
     #[arg(long, value_name = "N", value_parser = count)]
     pub limit: Option<usize>,
+
+    /// All columns: peers, namespaces, messages, ring memory, exact numbers
+    #[arg(short, long)]
+    pub wide: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -6,22 +6,54 @@ use serde_json::json;
 use crate::cli::{PairKey, PairShow};
 use crate::commands::filter::Filter;
 use crate::error::Result;
-use crate::kernel::module::Module;
+use crate::kernel::module::{Module, Status};
 use crate::kernel::pair::{self, End, Pair, socket};
-use crate::output::{Align, Answer, SCHEMA, Table, age};
+use crate::output::{Align, Answer, SCHEMA, Table, age, short};
+use crate::policy::cgroups::Health;
+use crate::system::process::Sockets;
 use crate::values::size;
 
+/// Columns of a terminal that was not made wider.
+const SCREEN: usize = 80;
+/// The most that an address with its port takes of them.
+const ADDRESS: usize = 22;
+
 pub fn show(arguments: PairShow) -> Result<Answer> {
-    let (module, _) = Module::open()?;
+    let (module, status) = Module::open()?;
     let filter = Filter::new(&arguments.filter)?;
     let mut pairs = pair::list(&module)?;
+    let live = pairs.len();
     filter.keep(&mut pairs)?;
     let total = pairs.len();
     if let Some(key) = arguments.sort {
         pairs.sort_by_key(|pair| key_of(pair, key));
     }
     pairs.truncate(arguments.limit.unwrap_or(usize::MAX));
-    Ok(answer(&pairs, total))
+    let text = match (total, live, arguments.wide) {
+        (0, 0, _) => why_none(&status),
+        (0, ..) => format!("no pair matches; {live} live\n"),
+        (.., true) => wide(&pairs),
+        (.., false) => narrow(&pairs, &Sockets::read()),
+    };
+    Ok(answer(text, &pairs, total))
+}
+
+/// Why there is no pair, as far as it can be told without a connection.
+fn why_none(status: &Status) -> String {
+    const WHY: &str = "see 'socksplice pair why' and 'socksplice stats show'";
+    if !status.pairing {
+        return "no pair: pairing is off; run 'socksplice feature set pairing on'\n".into();
+    }
+    if status.shadow {
+        return "no pair: the module was loaded with shadow=1, which only counts\n".into();
+    }
+    match Health::read() {
+        Ok(None) => "no pair: no policy is set; run 'socksplice policy set'\n".into(),
+        Ok(Some(health)) if health.matches_nothing => {
+            format!("no pair: {}\n", health.notes.join(", "))
+        }
+        _ => format!("no pair: only connections made under the policy are paired; {WHY}\n"),
+    }
 }
 
 /// Sort key: ids ascending, everything else descending.
@@ -38,8 +70,56 @@ fn key_of(pair: &Pair, key: PairKey) -> (u64, u64) {
     (u64::MAX - size, pair.id)
 }
 
-/// Two lines for each pair, the active opener first.
-fn answer(pairs: &[Pair], total: usize) -> Answer {
+fn answer(text: String, pairs: &[Pair], total: usize) -> Answer {
+    let json = json!({ "schema": SCHEMA, "total": total, "pairs": pairs });
+    Answer::new(text, json)
+}
+
+/// Two lines for each pair, the active opener first, in 80 columns.
+fn narrow(pairs: &[Pair], sockets: &Sockets) -> String {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("PAIR", Right),
+        ("AGE", Right),
+        ("LOCAL", Left),
+        ("RING", Right),
+        ("TCP", Right),
+        ("STATE", Left),
+        ("PROCESS", Left),
+    ]);
+    for pair in pairs {
+        let mut id = (pair.id.to_string(), age(pair.age_ms));
+        for end in &pair.ends {
+            let (id, age) = std::mem::take(&mut id);
+            table.row(vec![
+                id,
+                age,
+                shortened(&socket(&end.local)),
+                short(end.sent.ring.bytes as f64),
+                short(end.sent.tcp.bytes as f64),
+                state(end, pair.draining).to_string(),
+                sockets.names(end.inode),
+            ]);
+        }
+    }
+    let cut = |line: &str| line.chars().take(SCREEN).collect::<String>() + "\n";
+    table.render().lines().map(cut).collect()
+}
+
+/// The beginning of a long address, and its port.
+fn shortened(socket: &str) -> String {
+    let (address, port) = socket.rsplit_once(':').unwrap_or((socket, ""));
+    match socket.len() > ADDRESS {
+        true => {
+            let head = ADDRESS - port.len() - 2;
+            format!("{}…:{port}", &address[..head])
+        }
+        false => socket.into(),
+    }
+}
+
+/// Two lines for each pair, the active opener first, with everything.
+fn wide(pairs: &[Pair]) -> String {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         ("PAIR", Right),
@@ -79,10 +159,7 @@ fn answer(pairs: &[Pair], total: usize) -> Answer {
             ]);
         }
     }
-    Answer::new(
-        table.render(),
-        json!({ "schema": SCHEMA, "total": total, "pairs": pairs }),
-    )
+    table.render()
 }
 
 fn state(end: &End, draining: bool) -> &'static str {
@@ -101,7 +178,7 @@ mod tests {
 
     #[test]
     fn json_has_both_ends() {
-        let json = answer(&[pair(&[127, 0, 0, 1]).unwrap()], 3).json;
+        let json = answer(String::new(), &[pair(&[127, 0, 0, 1]).unwrap()], 3).json;
         let pair = &json["pairs"][0];
         assert_eq!(pair["id"], 9);
         assert_eq!(pair["ends"].as_array().unwrap().len(), 2);
@@ -125,12 +202,27 @@ mod tests {
     fn table_has_two_lines_for_a_pair() {
         let mut v6 = [0; 16];
         v6[15] = 1;
-        let text = answer(&[pair(&v6).unwrap()], 1).text;
+        let text = wide(&[pair(&v6).unwrap()]);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         assert!(lines[1].contains("[::1]:40000") && lines[1].contains("1m01s"));
         assert!(lines[2].contains("blue(4026531840)") && lines[2].contains("64K/64K"));
         assert!(lines[2].ends_with("draining"));
+    }
+
+    #[test]
+    fn fits_eighty_columns() {
+        let mut long = pair(&[0x20; 16]).unwrap();
+        long.age_ms = 90_000_000;
+        long.ends[0].sent.ring.bytes = u64::MAX;
+        let text = narrow(&[long], &Sockets::of(|_| false));
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= SCREEN),
+            "{text}"
+        );
+        assert!(lines[1].contains("[2020:2020:2020…:40000"), "{text}");
     }
 
     #[test]
