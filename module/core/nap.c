@@ -9,7 +9,7 @@
 #include "compat/compat.h"
 #include "core/nap.h"
 
-struct moment_cpu {
+struct nap_cpu {
 	raw_spinlock_t lock;		/* taken with interrupts off; protects the fields below */
 	struct list_head sleepers;	/* tasks that sleep here and that the timer has not woken
 					 * yet
@@ -19,18 +19,18 @@ struct moment_cpu {
 };
 
 /* On the stack of the task that sleeps. Valid while it is on the list. */
-struct moment_sleeper {
+struct nap_sleeper {
 	struct list_head node;
 	struct task_struct *task;
 	bool seen;		/* the task was asleep when the timer last ran out */
 };
 
-static DEFINE_PER_CPU(struct moment_cpu, moments);
+static DEFINE_PER_CPU(struct nap_cpu, naps);
 
 static enum hrtimer_restart run_out(struct hrtimer *timer)
 {
-	struct moment_cpu *m = container_of(timer, struct moment_cpu, timer);
-	struct moment_sleeper *s, *next;
+	struct nap_cpu *m = container_of(timer, struct nap_cpu, timer);
+	struct nap_sleeper *s, *next;
 	unsigned long irq;
 	bool again;
 
@@ -52,13 +52,13 @@ static enum hrtimer_restart run_out(struct hrtimer *timer)
 
 void sks_nap(void)
 {
-	struct moment_sleeper s = { .task = current };
-	struct moment_cpu *m;
+	struct nap_sleeper s = { .task = current };
+	struct nap_cpu *m;
 	unsigned long irq;
 
 	if (hrtimer_resolution > SOCKSPLICE_MOMENT)
 		return;
-	m = raw_cpu_ptr(&moments);	/* if the task migrates, any CPU's struct will do */
+	m = raw_cpu_ptr(&naps);	/* if the task migrates, any CPU's struct will do */
 	raw_spin_lock_irqsave(&m->lock, irq);
 	list_add(&s.node, &m->sleepers);
 	if (!m->running) {
@@ -74,11 +74,11 @@ void sks_nap(void)
 
 void sks_nap_init(void)
 {
-	struct moment_cpu *m;
+	struct nap_cpu *m;
 	int cpu;
 
 	for_each_possible_cpu(cpu) {
-		m = per_cpu_ptr(&moments, cpu);
+		m = per_cpu_ptr(&naps, cpu);
 		raw_spin_lock_init(&m->lock);
 		INIT_LIST_HEAD(&m->sleepers);
 		compat_hrtimer_setup(&m->timer, run_out, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED);
@@ -90,5 +90,5 @@ void sks_nap_exit(void)
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		hrtimer_cancel(&per_cpu_ptr(&moments, cpu)->timer);
+		hrtimer_cancel(&per_cpu_ptr(&naps, cpu)->timer);
 }

@@ -104,7 +104,7 @@ void sks_rx_consume(struct sock *sk, struct pair_end *end, u32 n)
 	sock_owned_by_me(sk);
 	ring_consume(&peer->ring, n);
 	/* The tail before the look at want_space: pairs with sleep_until_space() and
-	 * sleep_moment() in tx_wait.c. Also the tail before END_RX_CLOSED, which this reader
+	 * take_nap() in tx_wait.c. Also the tail before END_RX_CLOSED, which this reader
 	 * may set next: pairs with tx_append().
 	 */
 	smp_mb();

@@ -242,11 +242,11 @@ static enum route insert_ring(struct sock *sk, struct pair_end *end, const struc
 
 /*
  * Where the next bytes of @msg go. Opens the ring where it may be opened. May
- * sleep, for memory, with the lock held. @moments: the sender waits for a moment at most
+ * sleep, for memory, with the lock held. @naps: the sender waits for a moment at most
  * (tx_wait.c), so ROUTE_WAIT if the reader has a long TCP backlog before the ring.
  */
 static enum route tx_route(struct sock *sk, struct pair_end *end, const struct msghdr *msg,
-			   bool moments)
+			   bool naps)
 {
 	struct pair_end *peer = end ? sks_end_peer(end) : NULL;
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -282,7 +282,7 @@ static enum route tx_route(struct sock *sk, struct pair_end *end, const struct m
 			sks_close_ring(sk, end);
 		return route;
 	}
-	if (end->spilled && moments && sks_tx_is_behind(sk, end, peer)) {
+	if (end->spilled && naps && sks_tx_is_behind(sk, end, peer)) {
 		/* If the peer counts by other numbers, the reader would seem behind for ever. */
 		if (likely(compare_numbers(sk, end, peer) != NUMBERS_DIFFER))
 			return ROUTE_WAIT;
@@ -532,7 +532,7 @@ static ssize_t tx_finish(struct sock *sk, struct msghdr *msg, ssize_t copied, en
 static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool may_wait, struct tx_wait *w)
 {
 	const int disconnects = sk->sk_disconnects;
-	const bool moments = may_wait && !w->timeo;
+	const bool naps = may_wait && !w->timeo;
 	enum route route = ROUTE_UNPAIRED;
 	unsigned int more_flags = 0;
 	struct pair_end *end;
@@ -542,7 +542,7 @@ static ssize_t tx_locked(struct sock *sk, struct msghdr *msg, bool may_wait, str
 	sock_owned_by_me(sk);
 	while (msg_data_left(msg)) {
 		end = sks_end_get(sk);
-		route = tx_route(sk, end, msg, moments);
+		route = tx_route(sk, end, msg, naps);
 		if (route == ROUTE_RING)
 			route = tx_append(sk, end, msg, &copied);
 		if (route == ROUTE_RING) {

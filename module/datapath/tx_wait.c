@@ -35,7 +35,7 @@
 #define SPIN_WAIT	(30 * NSEC_PER_USEC)
 
 /* Limit of all short waits of a call. The wait in which it is reached may exceed it. */
-#define MOMENTS_MAX	(500 * NSEC_PER_USEC)
+#define NAPPED_MAX	(500 * NSEC_PER_USEC)
 
 /* A short wait was in vain if the reader has taken nothing, or less than this many bytes plus one
  * byte in 2 ns. That is slower than TCP carries them. It was not in vain if the reader has emptied
@@ -189,8 +189,8 @@ static bool sleep_until_space(struct sock *sk, struct pair_end *end, struct pair
 }
 
 /* Naps, because the reader may want this CPU. */
-static void sleep_moment(struct sock *sk, struct pair_end *end, struct pair_end *peer, bool between,
-			 bool behind)
+static void take_nap(struct sock *sk, struct pair_end *end, struct pair_end *peer, bool between,
+		     bool behind)
 {
 	DEFINE_WAIT_FUNC(wait, woken_wake_function);
 
@@ -212,7 +212,7 @@ static void sleep_moment(struct sock *sk, struct pair_end *end, struct pair_end 
 	sleep_end(sk, end, &wait);
 }
 
-static void judge_moment(struct pair_end *end, u32 took, s64 spent, bool drained)
+static void judge_nap(struct pair_end *end, u32 took, s64 spent, bool drained)
 {
 	/* The wait was cut short: by a signal, say, or by bytes that this socket received. */
 	if (!took && spent < SPIN_WAIT)
@@ -227,8 +227,8 @@ static void judge_moment(struct pair_end *end, u32 took, s64 spent, bool drained
 /* The short wait of a writer that does not block. A real-time task does not nap: it is not made to
  * give up its CPU. True if the writer should look at the ring again.
  */
-static bool wait_moment(struct sock *sk, struct pair_end *end, struct pair_end *peer,
-			struct tx_wait *w, size_t left, bool between)
+static bool wait_napping(struct sock *sk, struct pair_end *end, struct pair_end *peer,
+			 struct tx_wait *w, size_t left, bool between)
 {
 	const bool behind = sks_tx_is_behind(sk, end, peer);
 	const u32 progress = sks_end_progress(end);
@@ -240,11 +240,11 @@ static bool wait_moment(struct sock *sk, struct pair_end *end, struct pair_end *
 	if (may_spin())
 		done = spin(sk, end, peer, between, behind);
 	if (!done && !single_task_running() && !rt_or_dl_task(current))
-		sleep_moment(sk, end, peer, between, behind);
+		take_nap(sk, end, peer, between, behind);
 	spent = local_clock() - began;
-	w->moments += max(spent, 0);
+	w->napped += max(spent, 0);
 	len = ring_len(&end->ring);
-	judge_moment(end, sks_end_progress(end) - progress, spent, !behind && !len);
+	judge_nap(end, sks_end_progress(end) - progress, spent, !behind && !len);
 	if (behind)
 		return !sks_tx_is_behind(sk, end, peer);
 	return len + min_t(size_t, left, end->ring_limit / 8) <= end->ring_limit;
@@ -259,7 +259,7 @@ bool sks_tx_wait(struct sock *sk, struct pair_end *end, struct tx_wait *w, size_
 	sock_owned_by_me(sk);
 	if (between && end->tx_turns)
 		return false;
-	if (!w->timeo && w->moments >= MOMENTS_MAX)
+	if (!w->timeo && w->napped >= NAPPED_MAX)
 		return false;
 	if (!w->timeo && end->wait_skips_left) {
 		end->wait_skips_left--;
@@ -269,7 +269,7 @@ bool sks_tx_wait(struct sock *sk, struct pair_end *end, struct tx_wait *w, size_
 	if (between)
 		WRITE_ONCE(end->tx_mid_message, true);
 	if (!w->timeo)
-		again = wait_moment(sk, end, peer, w, left, between);
+		again = wait_napping(sk, end, peer, w, left, between);
 	else
 		again = (may_spin() && spin(sk, end, peer, between, false)) ||
 			sleep_until_space(sk, end, peer, &w->timeo, between);

@@ -9,7 +9,7 @@ struct pair_end;
 /* How long a call may still wait. */
 struct tx_wait {
 	long timeo;	/* jiffies; 0: short waits only */
-	s64 moments;	/* ns that its short waits have taken */
+	s64 napped;	/* ns that its short waits have taken */
 };
 
 /* True if TCP has taken over and the reader still has much to read first: bytes in the ring, or

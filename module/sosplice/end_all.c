@@ -9,8 +9,8 @@
 #define DROP_BATCH	256
 #define DROP_AGAIN (HZ / 50 ?: 1)  /* jiffies */
 
-static void drop_work(struct work_struct *work);
-static DECLARE_DELAYED_WORK(drop, drop_work);
+static void end_all_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(drop, end_all_work);
 
 /* True if there is nothing left to do for this socket. */
 static bool drop_one(struct sock *sk)
@@ -33,7 +33,7 @@ static bool drop_one(struct sock *sk)
 	return done;
 }
 
-static void drop_work(struct work_struct *work)
+static void end_all_work(struct work_struct *work)
 {
 	static struct sock *batch[DROP_BATCH];	/* only this work uses it */
 	bool again = false;

@@ -14,14 +14,14 @@
 #include "sosplice/sockopt_bsd.h"
 #include "sosplice/splice.h"
 
-static DEFINE_MUTEX(literal_lock);	/* protects the three below */
-static bool literal_ready;		/* between init and exit */
-static bool literal_on = true;		/* the administrator wants it; also read without */
-static int literal_status = LITERAL_UNUSED;	/* read without */
+static DEFINE_MUTEX(bsd_lock);	/* protects the three below */
+static bool bsd_ready;		/* between init and exit */
+static bool bsd_on = true;		/* the administrator wants it; also read without */
+static int bsd_status = LITERAL_UNUSED;	/* read without */
 
 int sks_sockopt_bsd_status(void)
 {
-	return READ_ONCE(literal_status);
+	return READ_ONCE(bsd_status);
 }
 
 #if defined(CONFIG_DYNAMIC_FTRACE) && defined(CONFIG_HAVE_DYNAMIC_FTRACE_WITH_ARGS)
@@ -29,8 +29,8 @@ int sks_sockopt_bsd_status(void)
 /* Replaces sock_setsockopt(), for our option only. May sleep in a page fault for as long as the
  * caller likes. That makes rmmod fail, but does not make it hang.
  */
-static int literal_setsockopt(struct socket *sock, int level, int optname, sockptr_t optval,
-			      unsigned int optlen)
+static int bsd_setsockopt(struct socket *sock, int level, int optname, sockptr_t optval,
+			  unsigned int optlen)
 {
 	int ret = -ENOPROTOOPT;
 
@@ -42,8 +42,8 @@ static int literal_setsockopt(struct socket *sock, int level, int optname, sockp
 }
 
 /* Replaces sk_getsockopt() in the same way. */
-static int literal_getsockopt(struct sock *sk, int level, int optname, sockptr_t optval,
-			      sockptr_t optlen)
+static int bsd_getsockopt(struct sock *sk, int level, int optname, sockptr_t optval,
+			  sockptr_t optlen)
 {
 	int len, ret = -ENOPROTOOPT;
 
@@ -69,18 +69,18 @@ static void notrace redirect(struct ftrace_regs *fregs, void *function)
 static void notrace set_callback(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
 				 struct ftrace_regs *fregs)
 {
-	redirect(fregs, literal_setsockopt);
+	redirect(fregs, bsd_setsockopt);
 }
 
 static void notrace get_callback(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
 				 struct ftrace_regs *fregs)
 {
-	redirect(fregs, literal_getsockopt);
+	redirect(fregs, bsd_getsockopt);
 }
 
-static struct literal_hook {
+static struct bsd_hook {
 	char *function;
-	bool filtered;		/* literal_lock */
+	bool filtered;		/* bsd_lock */
 	struct ftrace_ops ops;
 } hooks[] = {
 	{
@@ -99,7 +99,7 @@ static struct literal_hook {
 	},
 };
 
-static int hook_add(struct literal_hook *h)
+static int hook_add(struct bsd_hook *h)
 {
 	int err = 0;
 
@@ -161,27 +161,27 @@ void sks_sockopt_bsd_update(void)
 {
 	int status;
 
-	mutex_lock(&literal_lock);
-	status = literal_status;
-	if (literal_ready && literal_on && status && READ_ONCE(sks_splice_enabled)) {
+	mutex_lock(&bsd_lock);
+	status = bsd_status;
+	if (bsd_ready && bsd_on && status && READ_ONCE(sks_splice_enabled)) {
 		status = hooks_add();
 		if (status)
 			pr_warn("setsockopt(SOL_SOCKET, SO_SPLICE) cannot be had (error %d): use the module's own level, as <socksplice.h> does\n",
 				status);
-	} else if (!(literal_ready && literal_on)) {
+	} else if (!(bsd_ready && bsd_on)) {
 		if (!status)
 			hooks_remove();
 		status = LITERAL_UNUSED;
 	}
-	WRITE_ONCE(literal_status, status);
-	mutex_unlock(&literal_lock);
+	WRITE_ONCE(bsd_status, status);
+	mutex_unlock(&bsd_lock);
 }
 
 static void set_ready(bool ready)
 {
-	mutex_lock(&literal_lock);
-	literal_ready = ready;
-	mutex_unlock(&literal_lock);
+	mutex_lock(&bsd_lock);
+	bsd_ready = ready;
+	mutex_unlock(&bsd_lock);
 	sks_sockopt_bsd_update();
 }
 
@@ -196,23 +196,23 @@ void sks_sockopt_bsd_exit(void)
 	hooks_free();
 }
 
-static int literal_param_set(const char *val, const struct kernel_param *kp)
+static int bsd_param_set(const char *val, const struct kernel_param *kp)
 {
 	int err;
 
-	mutex_lock(&literal_lock);
+	mutex_lock(&bsd_lock);
 	err = param_set_bool(val, kp);
-	mutex_unlock(&literal_lock);
+	mutex_unlock(&bsd_lock);
 	sks_sockopt_bsd_update();
 	return err;
 }
 
-static const struct kernel_param_ops literal_param_ops = {
-	.set = literal_param_set,
+static const struct kernel_param_ops bsd_param_ops = {
+	.set = bsd_param_set,
 	.get = param_get_bool,
 };
 
-module_param_cb(so_splice_literal, &literal_param_ops, &literal_on, 0644);
+module_param_cb(so_splice_literal, &bsd_param_ops, &bsd_on, 0644);
 __MODULE_PARM_TYPE(so_splice_literal, "bool");
 MODULE_PARM_DESC(
 	so_splice_literal,
