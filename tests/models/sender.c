@@ -159,7 +159,7 @@ enum step sender(struct thread *t)
 			t->again = false;
 			if (t->kind == BLOCKING || (t->kind == NONBLOCKING && choose(2))) {
 				/* sleep_until_space(). spin() only makes it shorter. The
-				 * sleep_moment() of a non-blocking sender is one turn of
+				 * take_nap() of a non-blocking sender is one turn of
 				 * its loop, or none.
 				 */
 				AT("sleep_until_space: add_wait_queue");
