@@ -123,6 +123,12 @@ impl Now {
         let mut notes = Vec::new();
         for (i, policy) in policies.iter().enumerate() {
             let waiting = self.waiting(i, policy);
+            if policy.cgroups.is_empty() {
+                let name = &policy.name;
+                notes.push(format!(
+                    "policy {name} names no cgroup, so it matches nothing"
+                ));
+            }
             if waiting.is_empty() {
                 continue;
             }
@@ -215,6 +221,8 @@ mod tests {
         for (path, mask) in [("/", 2), ("/x", 3), ("/x/y", 1), ("/y", 0)] {
             assert_eq!(paths.mask(path), mask, "{path}");
         }
+        let none = Now(vec![HashMap::new()]).notes(&[policy("c", &[])]);
+        assert_eq!(none, ["policy c names no cgroup, so it matches nothing"]);
         let now = Now(vec![HashMap::new(); 2]);
         assert_eq!(
             now.notes(&policies)[0],
