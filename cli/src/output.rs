@@ -118,6 +118,12 @@ impl Table {
     }
 }
 
+/// The text with no line longer than so many columns.
+pub fn cut(text: &str, columns: usize) -> String {
+    let cut = |line: &str| line.chars().take(columns).collect::<String>() + "\n";
+    text.lines().map(cut).collect()
+}
+
 /// An age in the two largest units that say something.
 pub fn age(ms: u64) -> String {
     let s = ms / 1000;
@@ -224,6 +230,11 @@ mod tests {
         ] {
             assert_eq!(short(n), text);
         }
+    }
+
+    #[test]
+    fn lines_are_cut() {
+        assert_eq!(cut("abc\nü€x\n\n", 2), "ab\nü€\n\n");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::commands::filter::Filter;
 use crate::error::Result;
 use crate::kernel::module::{Module, Status};
 use crate::kernel::pair::{self, End, Pair, socket};
-use crate::output::{Align, Answer, SCHEMA, Table, age, short};
+use crate::output::{Align, Answer, SCHEMA, Table, age, cut, short};
 use crate::policy::cgroups::Health;
 use crate::system::process::Sockets;
 use crate::values::size;
@@ -102,8 +102,7 @@ fn narrow(pairs: &[Pair], sockets: &Sockets) -> String {
             ]);
         }
     }
-    let cut = |line: &str| line.chars().take(SCREEN).collect::<String>() + "\n";
-    table.render().lines().map(cut).collect()
+    cut(&table.render(), SCREEN)
 }
 
 /// The beginning of a long address, and its port.

@@ -13,7 +13,7 @@ use crate::commands::filter::Filter;
 use crate::error::Result;
 use crate::kernel::module::Module;
 use crate::kernel::pair::{self, Pair, Traffic};
-use crate::output::{Align, Answer, SCHEMA, Table, age, say, short, timestamp};
+use crate::output::{Align, Answer, SCHEMA, Table, age, cut, say, short, timestamp};
 use crate::system::process::Sockets;
 
 /// Moves the cursor home and clears the screen.
@@ -66,13 +66,17 @@ pub fn run(arguments: PairTop, json: bool) -> Result<Answer> {
         });
         let total = sum(rows.iter().flat_map(|row| &row.rates));
         let pairs = rows.len();
-        let room = if screen { lines() } else { usize::MAX };
+        let (width, room) = if screen {
+            size()
+        } else {
+            (usize::MAX, usize::MAX)
+        };
         rows.truncate(arguments.limit.unwrap_or(usize::MAX).min(room));
         let said = match json {
             true => say(document(&rows, pairs, seconds)),
             false => {
                 let clear = if screen { CLEAR } else { "" };
-                let text = text(&rows, pairs, &total);
+                let text = cut(&text(&rows, pairs, &total), width);
                 say(format_args!("{clear}{}", text.trim_end()))
             }
         };
@@ -217,11 +221,12 @@ fn document(rows: &[Row], pairs: usize, seconds: f64) -> Value {
     })
 }
 
-/// Pairs that the screen has room for.
-fn lines() -> usize {
+/// The columns of the screen, and the pairs that it has room for.
+fn size() -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(std::io::stdout());
-    let rows = size.map_or(24, |size| usize::from(size.ws_row));
-    rows.saturating_sub(OTHER_LINES).max(1)
+    let (columns, rows) = size.map_or((80, 24), |size| (size.ws_col, size.ws_row));
+    let rows = usize::from(rows).saturating_sub(OTHER_LINES).max(1);
+    (usize::from(columns).max(20), rows)
 }
 
 #[cfg(test)]
