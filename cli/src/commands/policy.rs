@@ -33,7 +33,7 @@ pub fn set(arguments: PolicySet) -> Result<Answer> {
     require_btf(&status)?;
 
     enact::policies(&policies)?;
-    in_force(&policies, &hierarchy, module.status()?.pairing)
+    Ok(in_force(&policies, &hierarchy, is_pairing(&module)))
 }
 
 /// The policy that the arguments describe.
@@ -80,7 +80,7 @@ pub fn add(arguments: PolicyAdd) -> Result<Answer> {
         config::check(&policies)?;
         Ok(policies)
     })?;
-    in_force(&policies, &hierarchy, module.status()?.pairing)
+    Ok(in_force(&policies, &hierarchy, is_pairing(&module)))
 }
 
 pub fn delete(names: &[Name]) -> Result<Answer> {
@@ -97,7 +97,7 @@ pub fn delete(names: &[Name]) -> Result<Answer> {
         }
         Ok(policies)
     })?;
-    in_force(&policies, &hierarchy, true)
+    Ok(in_force(&policies, &hierarchy, true))
 }
 
 pub fn check(path: &Path) -> Result<Answer> {
@@ -134,10 +134,16 @@ pub fn diff(path: &Path) -> Result<Answer> {
     Ok(answer)
 }
 
+/// False if it is known to be off. Nothing fails any more where this is asked.
+fn is_pairing(module: &Module) -> bool {
+    module.status().map_or(true, |status| status.pairing)
+}
+
 /// The answer of a command that has set policies: a line for each thing that keeps them from
-/// pairing.
-fn in_force(policies: &[Policy], hierarchy: &Hierarchy, pairs: bool) -> Result<Answer> {
-    let now = Now::of(policies, hierarchy)?;
+/// pairing. The policies are in force, so the command must not fail here.
+fn in_force(policies: &[Policy], hierarchy: &Hierarchy, pairs: bool) -> Answer {
+    let now = Now::of(policies, hierarchy);
+    let now = now.unwrap_or_else(|_| Now::would_be(policies, hierarchy));
     let mut notes = now.notes(policies);
     if !policies.is_empty() && !pairs {
         notes.push("pairing is off; run 'socksplice feature set pairing on'".into());
@@ -145,7 +151,7 @@ fn in_force(policies: &[Policy], hierarchy: &Hierarchy, pairs: bool) -> Result<A
     let mut json = to_json(policies, &now);
     json["notes"] = json!(notes);
     let text = notes.iter().map(|note| format!("{note}\n"));
-    Ok(Answer::new(text.collect::<String>(), json))
+    Answer::new(text.collect::<String>(), json)
 }
 
 pub fn apply(path: &Path) -> Result<Answer> {
@@ -157,8 +163,8 @@ pub fn apply(path: &Path) -> Result<Answer> {
 
     enact::file(&module, features, &policies)?;
     // A file that says off means it.
-    let pairs = features.pairing == Some(false) || module.status()?.pairing;
-    in_force(&policies, &hierarchy, pairs)
+    let pairs = features.pairing == Some(false) || is_pairing(&module);
+    Ok(in_force(&policies, &hierarchy, pairs))
 }
 
 pub fn export() -> Result<Answer> {
