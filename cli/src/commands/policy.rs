@@ -103,7 +103,7 @@ pub fn delete(names: &[Name]) -> Result<Answer> {
 pub fn check(path: &Path) -> Result<Answer> {
     let hierarchy = Hierarchy::find()?;
     let (policies, _) = file::Source::read(path)?.parse(&hierarchy)?;
-    let now = Now::would_be(&policies, &hierarchy);
+    let now = Now::would_be(&policies, &hierarchy)?;
     let notes = now.notes(&policies);
     let mut json = to_json(&policies, &now);
     json["notes"] = json!(notes);
@@ -142,9 +142,16 @@ fn is_pairing(module: &Module) -> bool {
 /// The answer of a command that has set policies: a line for each thing that keeps them from
 /// pairing. The policies are in force, so the command must not fail here.
 fn in_force(policies: &[Policy], hierarchy: &Hierarchy, pairs: bool) -> Answer {
-    let now = Now::of(policies, hierarchy);
-    let now = now.unwrap_or_else(|_| Now::would_be(policies, hierarchy));
-    let mut notes = now.notes(policies);
+    let (now, mut notes) = match Now::of(policies, hierarchy) {
+        Ok(now) => {
+            let notes = now.notes(policies);
+            (now, notes)
+        }
+        Err(e) => (
+            Now::unknown(policies),
+            vec![format!("what the policies name cannot be seen: {e}")],
+        ),
+    };
     if !policies.is_empty() && !pairs {
         notes.push("pairing is off; run 'socksplice feature set pairing on'".into());
     }

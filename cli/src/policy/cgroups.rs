@@ -79,17 +79,26 @@ impl Now {
             None => HashMap::new(),
         };
         let mask = |_: &str, id| found.get(&id).copied().unwrap_or(0);
-        Ok(Now::by(policies, hierarchy, mask))
+        Now::by(policies, hierarchy, mask)
     }
 
     /// Of policies that are not in force: what their programs would find.
-    pub fn would_be(policies: &[Policy], hierarchy: &Hierarchy) -> Self {
+    pub fn would_be(policies: &[Policy], hierarchy: &Hierarchy) -> Result<Self> {
         let paths = Paths::of(policies);
         Now::by(policies, hierarchy, |path, _| paths.mask(path))
     }
 
+    /// For an answer that has to do without.
+    pub fn unknown(policies: &[Policy]) -> Self {
+        Now(vec![HashMap::new(); policies.len()])
+    }
+
     /// `mask`: which policies name a cgroup.
-    fn by(policies: &[Policy], hierarchy: &Hierarchy, mask: impl Fn(&str, u64) -> u32) -> Self {
+    fn by(
+        policies: &[Policy],
+        hierarchy: &Hierarchy,
+        mask: impl Fn(&str, u64) -> u32,
+    ) -> Result<Self> {
         let mut now = vec![HashMap::new(); policies.len()];
         hierarchy.each(|path, id| {
             let mask = mask(path, id);
@@ -103,8 +112,8 @@ impl Now {
                     list.push(Cgroup { path, id });
                 }
             }
-        });
-        Now(now)
+        })?;
+        Ok(Now(now))
     }
 
     /// What a path of policy `i` names.

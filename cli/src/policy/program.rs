@@ -122,12 +122,13 @@ fn load_and_pin(policies: &[Policy], hierarchy: &Hierarchy, dir: &Path) -> libbp
 /// no harm: the kernel gives its id to no other.
 fn add_existing(hierarchy: &Hierarchy, paths: &Paths, map: &impl MapCore) -> libbpf_rs::Result<()> {
     let mut result = Ok(());
-    hierarchy.each(|path, id| {
+    let scanned = hierarchy.each(|path, id| {
         let mask = paths.mask(path);
         if mask != 0 && result.is_ok() {
             result = map.update(&id.to_ne_bytes(), &mask.to_ne_bytes(), MapFlags::ANY);
         }
     });
+    scanned.map_err(|e| io::Error::other(e.message))?;
     result
 }
 

@@ -116,7 +116,7 @@ impl Hierarchy {
     }
 
     /// Calls `look` with the path from the root and the id of each cgroup.
-    pub fn each(&self, mut look: impl FnMut(&str, u64)) {
+    pub fn each(&self, mut look: impl FnMut(&str, u64)) -> Result<()> {
         each_below(self.mount.clone(), |dir, id| {
             let below = dir.strip_prefix(&self.mount).unwrap_or(dir);
             // One with another name can be named by nothing but a cgroup above it.
@@ -124,7 +124,7 @@ impl Hierarchy {
                 look(&format!("/{below}"), id);
             }
             true
-        });
+        })
     }
 
     /// Fails if the mount shows only a part of the hierarchy, as in a cgroup namespace.
@@ -147,7 +147,7 @@ impl Hierarchy {
         each_below(self.directory(path)?, |_, id| {
             ids.insert(id);
             true
-        });
+        })?;
         Ok(ids)
     }
 
@@ -197,7 +197,8 @@ impl Hierarchy {
     /// The directories of all cgroups, each before those below it.
     pub fn all(&self) -> Vec<PathBuf> {
         let mut all = Vec::new();
-        each_below(self.mount.clone(), |dir, _| {
+        // What cannot be read is left out.
+        let _ = each_below(self.mount.clone(), |dir, _| {
             all.push(dir.to_path_buf());
             true
         });
@@ -207,7 +208,8 @@ impl Hierarchy {
     /// The paths, relative to the mount, of those ids that still exist.
     pub fn paths(&self, ids: &[u64]) -> HashMap<u64, String> {
         let mut found = HashMap::new();
-        each_below(self.mount.clone(), |dir, id| {
+        // What cannot be read has no path.
+        let _ = each_below(self.mount.clone(), |dir, id| {
             if ids.contains(&id) {
                 let below = dir.strip_prefix(&self.mount).unwrap_or(dir);
                 found.insert(id, format!("/{}", below.display()));
@@ -224,19 +226,41 @@ fn too_deep(path: &Path) -> Error {
 }
 
 /// Calls `look` for a directory and each below it, with its inode number, as long as
-/// that returns true.
-fn each_below(dir: PathBuf, mut look: impl FnMut(&Path, u64) -> bool) {
+/// that returns true. One that is removed meanwhile is left out.
+fn each_below(dir: PathBuf, mut look: impl FnMut(&Path, u64) -> bool) -> Result<()> {
     let mut pending = vec![dir];
     while let Some(dir) = pending.pop() {
-        if let Ok(metadata) = fs::metadata(&dir) {
-            if !look(&dir, metadata.ino()) {
-                break;
+        match visit(&dir, &mut look, &mut pending) {
+            Ok(true) => {}
+            Ok(false) => break,
+            // Its entries, too, can be read until it is removed.
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound) => {}
+            Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {}
+            Err(e) => {
+                let dir = dir.display();
+                return Err(Error::new(format!("cannot read the cgroup {dir}: {e}")));
             }
         }
-        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-        let dirs = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
-        pending.extend(dirs.map(|e| e.path()));
     }
+    Ok(())
+}
+
+/// One directory of [`each_below`]: true to go on.
+fn visit(
+    dir: &Path,
+    look: &mut impl FnMut(&Path, u64) -> bool,
+    pending: &mut Vec<PathBuf>,
+) -> io::Result<bool> {
+    if !look(dir, fs::metadata(dir)?.ino()) {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            pending.push(entry.path());
+        }
+    }
+    Ok(true)
 }
 
 /// Where the first file system of a type is mounted.
