@@ -75,34 +75,47 @@ fn answer(text: String, pairs: &[Pair], total: usize) -> Answer {
     Answer::new(text, json)
 }
 
-/// Two lines for each pair, the active opener first, in 80 columns.
+/// Two lines for each pair, the active opener first: its number, its age, and the cells that
+/// `cells` makes of an end.
+fn lines(
+    columns: &[(&str, Align)],
+    pairs: &[Pair],
+    cells: impl Fn(&Pair, &End) -> Vec<String>,
+) -> String {
+    let mut all = vec![("PAIR", Align::Right), ("AGE", Align::Right)];
+    all.extend(columns);
+    let mut table = Table::new(&all);
+    for pair in pairs {
+        let mut head = vec![pair.id.to_string(), age(pair.age_ms)];
+        for end in &pair.ends {
+            let mut row = std::mem::replace(&mut head, vec![String::new(); 2]);
+            row.extend(cells(pair, end));
+            table.row(row);
+        }
+    }
+    table.render()
+}
+
+/// In 80 columns.
 fn narrow(pairs: &[Pair], sockets: &Sockets) -> String {
     use Align::{Left, Right};
-    let mut table = Table::new(&[
-        ("PAIR", Right),
-        ("AGE", Right),
+    let columns = [
         ("LOCAL", Left),
         ("RING", Right),
         ("TCP", Right),
         ("STATE", Left),
         ("PROCESS", Left),
-    ]);
-    for pair in pairs {
-        let mut id = (pair.id.to_string(), age(pair.age_ms));
-        for end in &pair.ends {
-            let (id, age) = std::mem::take(&mut id);
-            table.row(vec![
-                id,
-                age,
-                shortened(&socket(&end.local)),
-                short(end.sent.ring.bytes as f64),
-                short(end.sent.tcp.bytes as f64),
-                state(end, pair.draining).to_string(),
-                sockets.names(end.inode),
-            ]);
-        }
-    }
-    cut(&table.render(), SCREEN)
+    ];
+    let cells = |pair: &Pair, end: &End| {
+        vec![
+            shortened(&socket(&end.local)),
+            short(end.sent.ring.bytes as f64),
+            short(end.sent.tcp.bytes as f64),
+            state(end, pair.draining).to_string(),
+            sockets.names(end.inode),
+        ]
+    };
+    cut(&lines(&columns, pairs, cells), SCREEN)
 }
 
 /// The beginning of a long address, and its port.
@@ -117,12 +130,10 @@ fn shortened(socket: &str) -> String {
     }
 }
 
-/// Two lines for each pair, the active opener first, with everything.
+/// With everything.
 fn wide(pairs: &[Pair]) -> String {
     use Align::{Left, Right};
-    let mut table = Table::new(&[
-        ("PAIR", Right),
-        ("AGE", Right),
+    let columns = [
         ("LOCAL", Left),
         ("PEER", Left),
         ("NETNS", Left),
@@ -133,32 +144,25 @@ fn wide(pairs: &[Pair]) -> String {
         ("RING-MEM", Right),
         ("QUEUED", Right),
         ("STATE", Left),
-    ]);
-    for pair in pairs {
-        let mut id = (pair.id.to_string(), age(pair.age_ms));
-        for end in &pair.ends {
-            let (id, age) = std::mem::take(&mut id);
-            table.row(vec![
-                id,
-                age,
-                socket(&end.local),
-                socket(&end.peer),
-                end.netns.shown(),
-                end.sent.ring.bytes.to_string(),
-                end.sent.ring.messages.to_string(),
-                end.sent.tcp.bytes.to_string(),
-                end.sent.tcp.messages.to_string(),
-                format!(
-                    "{}/{}",
-                    size::format(end.ring.memory),
-                    size::format(end.ring.size)
-                ),
-                end.ring.queued.to_string(),
-                state(end, pair.draining).to_string(),
-            ]);
-        }
-    }
-    table.render()
+    ];
+    lines(&columns, pairs, |pair, end| {
+        vec![
+            socket(&end.local),
+            socket(&end.peer),
+            end.netns.shown(),
+            end.sent.ring.bytes.to_string(),
+            end.sent.ring.messages.to_string(),
+            end.sent.tcp.bytes.to_string(),
+            end.sent.tcp.messages.to_string(),
+            format!(
+                "{}/{}",
+                size::format(end.ring.memory),
+                size::format(end.ring.size)
+            ),
+            end.ring.queued.to_string(),
+            state(end, pair.draining).to_string(),
+        ]
+    })
 }
 
 fn state(end: &End, draining: bool) -> &'static str {

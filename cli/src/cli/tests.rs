@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+use super::*;
+use crate::error::{Error, USAGE};
+use clap::CommandFactory;
+
+#[test]
+fn grammar_is_sound() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn policy_set_takes_lists() {
+    let cli = Cli::try_parse_from([
+        "socksplice",
+        "policy",
+        "set",
+        "--cgroup",
+        "/a",
+        "/b",
+        "--cgroup",
+        "c",
+        "--port",
+        "80,443-444",
+        "--cidr",
+        "10.0.0.0/8",
+        "--ring",
+        "64K",
+        "--busy-poll",
+        "50",
+        "-j",
+    ])
+    .unwrap();
+    assert!(cli.json);
+    let Object::Policy(PolicyNoun {
+        command: Some(PolicyCommand::Set(set)),
+    }) = cli.object
+    else {
+        panic!();
+    };
+    assert_eq!(set.cgroups.len(), 3);
+    assert_eq!(set.ports.len(), 2);
+    assert_eq!(set.cidrs.len(), 1);
+    assert_eq!(set.ring, Some(65536));
+    assert_eq!(set.busy_poll, Some(50));
+    assert!(!set.loopback_only);
+}
+
+#[test]
+fn a_noun_needs_no_command() {
+    for noun in ["policy", "pair", "splice", "stats", "feature"] {
+        assert!(Cli::try_parse_from(["socksplice", noun, "-j"]).is_ok());
+    }
+}
+
+#[test]
+fn policies_are_added_by_name() {
+    let parse = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
+    assert!(parse(
+        "socksplice policy add a --first --no-pair --unit x,y"
+    ));
+    assert!(parse("socksplice policy del a b") && parse("socksplice policy delete a"));
+    for bad in ["add", "add a", "add a/b --cgroup /", "del", "check", "diff"] {
+        assert!(!parse(&format!("socksplice policy {bad}")), "{bad}");
+    }
+}
+
+#[test]
+fn policy_clear_waits_only_for_pairs() {
+    let parse = |arguments: &[&str]| {
+        let head = ["socksplice", "policy", "clear"];
+        Cli::try_parse_from(head.iter().chain(arguments)).is_ok()
+    };
+    assert!(parse(&[]) && parse(&["--unpair"]) && parse(&["--unpair", "--timeout", "3"]));
+    assert!(!parse(&["--timeout", "3"]) && !parse(&["--unpair", "--timeout", "-1"]));
+}
+
+#[test]
+fn pair_drop_takes_pairs_or_all() {
+    let parse = |arguments: &[&str]| {
+        let head = ["socksplice", "pair", "drop"];
+        Cli::try_parse_from(head.iter().chain(arguments)).is_ok()
+    };
+    assert!(parse(&["3", "4"]) && parse(&["--all", "--timeout", "0"]));
+    assert!(parse(&["--policy", "p"]) && parse(&["--port", "80", "--netns", "a"]));
+    for bad in [
+        &[][..],
+        &["0"],
+        &["3", "--all"],
+        &["3", "--policy", "p"],
+        &["--all", "--port", "80"],
+        &["--policy", "a b"],
+        &["x"],
+        &["3", "--timeout", "-1"],
+    ] {
+        assert!(!parse(bad), "{bad:?}");
+    }
+}
+
+#[test]
+fn views_refuse_bad_values() {
+    let parse = |line: &str| {
+        let words = line.split(' ');
+        Cli::try_parse_from(std::iter::once("socksplice").chain(words)).is_ok()
+    };
+    for good in [
+        "pair show --port 80 443-444 --netns blue --pid 1 --process x --sort ring --limit 1",
+        "pair top --batch -n 3 --sort messages --interval 1",
+        "pair why 127.0.0.1:1 [::1]:2",
+        "pair why --pid 1",
+        "pair monitor --event paired ended -n 1 --buffer 4 --port 1",
+        "exporter --listen [::1]:0 --user nobody",
+        "capture -w - --port 80 --pair 1 2 --snaplen 0 --buffer 512K -n 1 --duration 1",
+    ] {
+        assert!(parse(good), "{good}");
+    }
+    for bad in [
+        "pair show --limit 0",
+        "pair show --limit +1",
+        "pair show --sort size",
+        "pair show --pid 0",
+        "pair show --port 0",
+        "pair top --interval 0",
+        "pair top -n x",
+        "pair why",
+        "pair why 127.0.0.1:1",
+        "pair why 127.0.0.1:1 127.0.0.1:0",
+        "pair why 127.0.0.1:1 localhost:2",
+        "pair why 127.0.0.1:1 127.0.0.1:2 127.0.0.1:3",
+        "pair why 127.0.0.1:1 127.0.0.1:2 --pid 1",
+        "pair why --pid 0",
+        "pair monitor --event gone",
+        "pair monitor --buffer 3",
+        "pair monitor --pid 1",
+        "capture",
+        "capture -w x --snaplen 262145",
+        "capture -w x --buffer 256K",
+        "capture -w x --pair 0",
+        "capture -w x -n 0",
+        "capture -w x --duration 0",
+        "exporter",
+        "exporter --listen 9432",
+        "exporter --listen localhost",
+    ] {
+        assert!(!parse(bad), "{bad}");
+    }
+}
+
+#[test]
+fn policy_set_refuses_bad_values() {
+    for bad in [
+        &["--port", "0"][..],
+        &["--cidr", "10.0.0.1/8"],
+        &["--ring", "3K"],
+        &["--busy-poll", "1001"],
+        &["--busy-poll", "-1"],
+        &["--on-capture", "drop"],
+        &["--cgroup"],
+    ] {
+        let arguments = ["socksplice", "policy", "set", "--cgroup", "/"];
+        let arguments = arguments.iter().chain(bad);
+        assert!(Cli::try_parse_from(arguments).is_err(), "{bad:?}");
+    }
+    assert!(Cli::try_parse_from(["socksplice", "policy", "set"]).is_err());
+}
+
+#[test]
+fn usage_errors_are_one_line() {
+    for arguments in [
+        &["socksplice", "policy", "set"][..],
+        &[
+            "socksplice",
+            "policy",
+            "set",
+            "--cgroup",
+            "/",
+            "--port",
+            "x",
+        ],
+        &["socksplice"],
+        &["socksplice", "nonsense"],
+        &[
+            "socksplice",
+            "policy",
+            "set",
+            "--cgroup",
+            "/",
+            "--ring",
+            "5000",
+        ],
+    ] {
+        let error = Error::from(Cli::try_parse_from(arguments).err().unwrap());
+        assert_eq!(error.status, USAGE, "{arguments:?}");
+        assert!(!error.to_string().contains('\n'), "{error}");
+        assert!(!error.message.is_empty());
+    }
+}
