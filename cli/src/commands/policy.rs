@@ -16,7 +16,6 @@ use crate::policy::config::{self, Policy};
 use crate::policy::file::{self, Features};
 use crate::policy::{Name, enact, live, pin, require_btf};
 use crate::system::cgroup::Hierarchy;
-use crate::system::unit;
 use crate::values::size;
 
 /// The name of the one policy that `policy set` makes.
@@ -41,7 +40,7 @@ fn policy(name: Name, arguments: PolicySet, hierarchy: &Hierarchy) -> Result<Pol
     let paths = arguments.cgroups.iter().map(|path| hierarchy.path(path));
     let mut cgroups = paths.collect::<Result<Vec<String>>>()?;
     for unit in &arguments.units {
-        cgroups.push(unit::cgroup(unit)?);
+        cgroups.push(hierarchy.of_unit(unit)?);
     }
     cgroups.sort_unstable();
     cgroups.dedup();
@@ -142,7 +141,7 @@ fn is_pairing(module: &Module) -> bool {
 /// The answer of a command that has set policies: a line for each thing that keeps them from
 /// pairing. The policies are in force, so the command must not fail here.
 fn in_force(policies: &[Policy], hierarchy: &Hierarchy, pairs: bool) -> Answer {
-    let (now, mut notes) = match Now::of(policies, hierarchy) {
+    let (now, mut notes) = match Now::would_be(policies, hierarchy) {
         Ok(now) => {
             let notes = now.notes(policies);
             (now, notes)
@@ -183,11 +182,10 @@ pub fn export() -> Result<Answer> {
 
 pub fn show() -> Result<Answer> {
     module::require_root()?;
-    let policies = live()?;
+    let (policies, now) = Now::in_force()?;
     if policies.is_empty() {
         return Ok(Answer::new("no policy is set\n", none()));
     }
-    let now = Now::of(&policies, &Hierarchy::find()?)?;
     let blocks = policies
         .iter()
         .enumerate()

@@ -2,6 +2,7 @@
 //! The cgroups that policies name, as paths: what they name now, and what waits.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use crate::error::Result;
 use crate::system::cgroup::Hierarchy;
@@ -72,17 +73,26 @@ pub struct Cgroup {
 pub struct Now(Vec<HashMap<String, Vec<Cgroup>>>);
 
 impl Now {
-    /// Of the policies in force: what their programs have found.
-    pub fn of(policies: &[Policy], hierarchy: &Hierarchy) -> Result<Self> {
-        let found = match pin::live() {
-            Some(dir) => program::cgroups(dir)?,
-            None => HashMap::new(),
-        };
-        let mask = |_: &str, id| found.get(&id).copied().unwrap_or(0);
-        Now::by(policies, hierarchy, mask)
+    /// The policies in force, and what their programs have found.
+    pub fn in_force() -> Result<(Vec<Policy>, Self)> {
+        let _lock = pin::Lock::share()?;
+        match pin::live() {
+            Some(dir) => Now::pinned(dir),
+            None => Ok((Vec::new(), Now(Vec::new()))),
+        }
     }
 
-    /// Of policies that are not in force: what their programs would find.
+    /// The same from a directory. The caller has the lock: the bits of a cgroup are those of
+    /// the policies beside it.
+    fn pinned(dir: &Path) -> Result<(Vec<Policy>, Self)> {
+        let policies = program::read(dir)?;
+        let found = program::cgroups(dir)?;
+        let mask = |_: &str, id| found.get(&id).copied().unwrap_or(0);
+        let now = Now::by(&policies, &Hierarchy::find()?, mask)?;
+        Ok((policies, now))
+    }
+
+    /// Of policies that are not in force, or just came into it: what their programs would find.
     pub fn would_be(policies: &[Policy], hierarchy: &Hierarchy) -> Result<Self> {
         let paths = Paths::of(policies);
         Now::by(policies, hierarchy, |path, _| paths.mask(path))
@@ -157,7 +167,9 @@ impl Now {
 
 /// Whether the policies in force can match anything.
 pub struct Health {
-    /// A policy names no cgroup that there is.
+    /// A policy that pairs names no cgroup that there is.
+    pub waiting: bool,
+    /// So it is with each of them.
     pub matches_nothing: bool,
     pub notes: Vec<String>,
     /// Cgroups that came for which the programs had no memory.
@@ -171,11 +183,12 @@ impl Health {
         let Some(dir) = pin::live() else {
             return Ok(None);
         };
-        let policies = program::read(dir)?;
-        let now = Now::of(&policies, &Hierarchy::find()?)?;
-        let nothing = |(i, p): (usize, &Policy)| now.waiting(i, p).len() == p.cgroups.len();
+        let (policies, now) = Now::pinned(dir)?;
+        let waits = |(i, p): &(usize, &Policy)| now.waiting(*i, p).len() == p.cgroups.len();
+        let pairing = policies.iter().enumerate().filter(|(_, p)| p.pair);
         Ok(Some(Health {
-            matches_nothing: policies.iter().enumerate().any(nothing),
+            waiting: pairing.clone().any(|p| waits(&p)),
+            matches_nothing: pairing.clone().all(|p| waits(&p)),
             notes: now.notes(&policies),
             missed: program::missed(dir)?,
         }))

@@ -14,7 +14,7 @@ use toml::{Spanned, Value};
 
 use crate::error::{Error, Result};
 use crate::system::cgroup::Hierarchy;
-use crate::system::{files, unit};
+use crate::system::files;
 use crate::uapi::BUSY_POLL_MAX;
 use crate::values::cidr::Cidr;
 use crate::values::port::PortRange;
@@ -247,7 +247,7 @@ impl Source {
                 cgroups.push(hierarchy.path(path.get_ref()).map_err(at(path.span()))?);
             }
             for unit in entry.units.iter().flatten() {
-                cgroups.push(unit::cgroup(unit.get_ref()).map_err(at(unit.span()))?);
+                cgroups.push(hierarchy.of_unit(unit.get_ref()).map_err(at(unit.span()))?);
             }
             cgroups.sort_unstable();
             cgroups.dedup();

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::statfs;
 
 use crate::error::{Error, Result};
-use crate::system::files;
+use crate::system::{files, unit};
 
 const CGROUP_SUPER_MAGIC: u64 = 0x27e0eb;
 const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
@@ -113,6 +113,11 @@ impl Hierarchy {
             true => "/".into(),
             false => text,
         })
+    }
+
+    /// The path of the cgroup of a systemd unit. It keeps to the same bounds.
+    pub fn of_unit(&self, name: &str) -> Result<String> {
+        self.path(Path::new(&unit::cgroup(name)?))
     }
 
     /// Calls `look` with the path from the root and the id of each cgroup.
@@ -226,9 +231,11 @@ fn too_deep(path: &Path) -> Error {
 }
 
 /// Calls `look` for a directory and each below it, with its inode number, as long as
-/// that returns true. One that is removed meanwhile is left out.
+/// that returns true. One that is removed meanwhile is left out. Goes on after an error, and
+/// returns the first.
 fn each_below(dir: PathBuf, mut look: impl FnMut(&Path, u64) -> bool) -> Result<()> {
     let mut pending = vec![dir];
+    let mut result = Ok(());
     while let Some(dir) = pending.pop() {
         match visit(&dir, &mut look, &mut pending) {
             Ok(true) => {}
@@ -238,11 +245,12 @@ fn each_below(dir: PathBuf, mut look: impl FnMut(&Path, u64) -> bool) -> Result<
             Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {}
             Err(e) => {
                 let dir = dir.display();
-                return Err(Error::new(format!("cannot read the cgroup {dir}: {e}")));
+                let error = Error::new(format!("cannot read the cgroup {dir}: {e}"));
+                result = result.and(Err(error));
             }
         }
     }
-    Ok(())
+    result
 }
 
 /// One directory of [`each_below`]: true to go on.

@@ -87,7 +87,7 @@ fn default_slice(unit: &str) -> String {
 
 /// systemd.slice(5): a dash in a slice's name separates it from the slice above it.
 fn slice_path(slice: &str) -> String {
-    let name = slice.trim_end_matches(".slice");
+    let name = slice.strip_suffix(".slice").unwrap_or(slice);
     if name == "-" {
         return "/".into();
     }

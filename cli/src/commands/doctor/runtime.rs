@@ -160,7 +160,7 @@ fn policy_of(name: &'static str, health: &Health) -> Check {
         .remedy("set the policies again: 'socksplice policy export', then 'policy apply'");
     }
     let notes = health.notes.join(", ");
-    match (health.matches_nothing, notes.is_empty()) {
+    match (health.waiting, notes.is_empty()) {
         (true, _) => Check::fail(name, notes)
             .remedy("start what is to be paired, or set the policy with another path"),
         (false, false) => {
