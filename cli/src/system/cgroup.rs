@@ -380,5 +380,9 @@ mod tests {
             let error = path(text).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
+        // Each dash of a slice's name makes the path longer by the name up to there.
+        let slice = format!("{}a.slice", "a-".repeat(30));
+        let error = hierarchy.of_unit(&slice).unwrap_err().to_string();
+        assert!(error.contains("or more bytes"), "{error}");
     }
 }
