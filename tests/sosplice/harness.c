@@ -151,7 +151,7 @@ uint64_t counter(const char *name)
 {
 	char line[128], key[64];
 	unsigned long long value;
-	FILE *f = popen("socksplice stats show", "r");
+	FILE *f = popen("socksplice stats show -a", "r");
 
 	while (fgets(line, sizeof(line), f))
 		if (sscanf(line, "%63s %llu", key, &value) == 2 && !strcmp(key, name)) {

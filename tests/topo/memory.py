@@ -356,6 +356,9 @@ def stream(limit):
         link.hear()
         for i in range(chunks):
             sockets[0].sendall(pattern(i, chunk)[:chunk])
+        link.hear()
+        for i in range(turn):
+            sockets[0].sendall(pattern(i, chunk)[:chunk])
 
     def squeeze(link):
         while link.hear() == 'go':
@@ -381,12 +384,19 @@ def stream(limit):
             if i % turn == turn - 1:
                 other.hear()
         other.say('end')
-        link.ends_well()
         other.ends_well()
+        time.sleep(1.5)	# the module's own second
+        relaxed = counter('ring_bytes')
+        link.say()
+        for i in range(turn):
+            check(read_all(sockets[0], chunk) == pattern(i, chunk)[:chunk], 'bytes differ')
+        relaxed = counter('ring_bytes') - relaxed
+        link.ends_well()
         ring, tcp, pages = [counter(name) - n for name, n in zip(names, before)]
         print('remark: %d bytes by ring, %d by TCP as memory was short; %d pages taken back' %
               (ring, tcp, pages))
-        check(ring > idle * BULK + chunks * chunk // 4, 'the ring is hardly used')
+        check(ring >= idle * BULK, 'the idle connections did not use their rings')
+        check(relaxed > turn * chunk * 3 // 4, '%d bytes by ring after the squeezes' % relaxed)
         check(pages > 0, 'no ring had to go: the test shows nothing')
         check(group.events('oom_kill') == 0, 'somebody was killed')
     finally:
