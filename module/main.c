@@ -81,6 +81,7 @@ static int __init sks_init(void)
 	if (err)
 		goto err_policy;
 	WRITE_ONCE(sks_loaded, true);
+	sks_hook_loaded();
 	return 0;
 
 err_policy:

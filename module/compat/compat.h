@@ -22,17 +22,13 @@
 #error "socksplice does not work on a kernel with PREEMPT_RT: boot one without"
 #endif
 
-/* getsockopt(TCP_ULP) reads icsk_ulp_ops twice, without the lock, with a page fault between. If we
- * give the socket back meanwhile, it copies the name from an address near NULL. On x86
- * copy_to_user() fails then. On other architectures the kernel may oops, whenever a user wants:
- * ARCHITECTURE.md, "Lifetime". User Mode Linux is for tests, and no test does this.
- */
-#if !defined(CONFIG_X86) && !defined(CONFIG_UML)
-#error "socksplice wants an x86 kernel: copy_to_user() of others may oops at a bad source"
-#endif
-
+#include <linux/sched.h>
+#include <asm/syscall.h>
+#include <asm/unistd.h>
 #include <net/sock.h>
 #include <net/tcp.h>
+
+#include "compat/getsockopt.h"
 
 /* struct proto.recvmsg lost its addr_len argument in 7.1. */
 #ifdef HAVE_RECVMSG_ADDR_LEN

@@ -33,6 +33,7 @@
  */
 #include <linux/atomic.h>
 #include <linux/compat.h>
+#include <linux/cpu.h>
 #include <linux/fdtable.h>
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -41,10 +42,12 @@
 #include <linux/ptrace.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <asm/syscall.h>
 #include <asm/unistd.h>
 #include <net/sock.h>
 
+#include "compat/compat.h"
 #include "core/caller.h"
 
 static bool is_shared(const struct files_struct *files)
@@ -130,4 +133,28 @@ bool sks_caller_connects_alone(const struct sock *sk)
 	    syscall_get_nr(current, current_pt_regs()) != __NR_connect)
 		return false;
 	return has_no_other_reference(sk, is_shared(current->files));
+}
+
+pid_t sks_caller_of_ulp(void)
+{
+	struct task_struct *process, *task;
+	pid_t found = 0;
+
+	/* A task that exits gives its stack back an RCU grace period later, or to a cache of its
+	 * CPU, which frees it when that CPU goes.
+	 */
+	cpus_read_lock();
+	rcu_read_lock();
+	for_each_process_thread(process, task) {
+		/* No request of an io_uring asks for an option of TCP. */
+		if (task != current &&
+		    !(task->flags & (PF_KTHREAD | PF_USER_WORKER | PF_IO_WORKER)) &&
+		    compat_in_getsockopt_ulp(task)) {
+			found = task_pid_nr(task);
+			break;
+		}
+	}
+	rcu_read_unlock();
+	cpus_read_unlock();
+	return found;
 }

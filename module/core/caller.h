@@ -20,4 +20,10 @@ bool sks_caller_is_alone(const struct sock *sk);
  */
 bool sks_caller_connects_alone(const struct sock *sk);
 
+/* A user's task, other than the current one, that is in a getsockopt(TCP_ULP), or 0 if there is
+ * none: its id in the first namespace. A task that left its call meanwhile may be named, too.
+ * A task that was in its call all the time is found. May sleep.
+ */
+pid_t sks_caller_of_ulp(void);
+
 #endif /* SOCKSPLICE_CALLER_H */

@@ -5,12 +5,21 @@
  * An ftrace callback runs at the entry of tcp_splice_read(). If a client of ours serves the socket
  * (hook_target), the callback sets the instruction pointer to a function of ours. Our own calls of
  * the kernel's function arrive there too. The callback knows them by their return address, which
- * lies in this module. tcp_set_rcvlowat() is hooked in the same way, for paired sockets.
+ * lies in this module. tcp_set_rcvlowat() is hooked in the same way, for paired sockets, and
+ * tcp_getsockopt() for TCP_ULP.
+ *
+ * The calls of before
+ *   - Before sks_loaded is set getsockopt(TCP_ULP) is left to TCP, because a module that fails to
+ *     load is freed, whatever task is inside.
+ *   - The RCU-tasks grace period of sks_hook_loaded() comes next. After it, each call that was not
+ *     redirected has left TCP's function, or sleeps in it, or did so since. TCP sleeps there only
+ *     in a page fault, in the system call of the task itself. So sks_caller_of_ulp() finds it.
  *
  * Unloading
  *   - A task that was redirected for a paired socket counts like one in the socket's own
- *     functions: see inflight.h. A socket in a sockmap holds nothing of ours. So for its calls the
- *     callback takes a module reference, or leaves the call to the kernel if there is none.
+ *     functions: see inflight.h. A socket in a sockmap holds nothing of ours, and
+ *     getsockopt(TCP_ULP) serves any socket. So for these calls the callback takes a module
+ *     reference, or leaves the call to the kernel if there is none.
  *   - No task is inside when the exit function runs. After unregister_ftrace_function() no task is
  *     redirected any more. A task that is about to return from a function of ours has returned
  *     after synchronize_rcu_tasks(). A softirq (a BPF program that sets SO_RCVLOWAT) has returned
@@ -23,14 +32,18 @@
 #include <linux/net.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
+#include <linux/workqueue.h>
 #include <asm/syscall.h>
 #include <asm/unistd.h>
 #include <net/inet_common.h>
 #include <net/ipv6.h>
 #include <net/sock.h>
 
+#include "compat/compat.h"
+#include "core/caller.h"
 #include "core/hook.h"
 #include "core/inflight.h"
+#include "core/slot.h"
 
 /* Written by init, before the hooks are installed; constant afterwards. */
 static const struct hook_client *clients[2];
@@ -51,9 +64,22 @@ void sks_hook_register(const struct hook_client *client)
 /* Set by init and exit. No other code of the module runs at the same time. */
 static int splice_status = -EOPNOTSUPP, lowat_status = -EOPNOTSUPP;
 
+/* The same for getsockopt(TCP_ULP). -EAGAIN while calls of TCP's own may be left. Then look_for_ulp()
+ * sets it to 0 once, without a lock. The sockets that become ours read it without a lock, too.
+ */
+static int ulp_status = -EOPNOTSUPP;
+
 int sks_hook_status(void)
 {
-	return splice_status ?: lowat_status;
+	return splice_status ?: lowat_status ?:
+	       sks_hook_may_attach() ? 0 : READ_ONCE(ulp_status);
+}
+
+bool sks_hook_may_attach(void)
+{
+	const int status = READ_ONCE(ulp_status);
+
+	return !status || (COMPAT_COPY_FROM_BAD_SOURCE_FAILS && status != -EAGAIN);
 }
 
 int sks_hook_splice_status(void)
@@ -301,6 +327,48 @@ static void notrace lowat_callback(unsigned long ip, unsigned long parent_ip,
 		ftrace_regs_set_instruction_pointer(fregs, (unsigned long)hook_set_rcvlowat);
 }
 
+/* Serves getsockopt(TCP_ULP), for which the callback has taken a module reference. */
+static int hook_getsockopt(struct sock *sk, int level, int optname, char __user *optval,
+			   int __user *optlen)
+{
+	int ret = sks_slot_getsockopt(sk, optval, optlen);
+
+	module_put(THIS_MODULE);
+	return ret;
+}
+
+static void notrace ulp_callback(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
+				 struct ftrace_regs *fregs)
+{
+	if ((int)ftrace_regs_get_argument(fregs, 1) != SOL_TCP ||
+	    (int)ftrace_regs_get_argument(fregs, 2) != TCP_ULP ||
+	    within_module(parent_ip, THIS_MODULE))
+		return;
+	if (READ_ONCE(sks_loaded) && try_module_get(THIS_MODULE))
+		ftrace_regs_set_instruction_pointer(fregs, (unsigned long)hook_getsockopt);
+}
+
+static void look_for_ulp(struct work_struct *work);
+static DECLARE_DELAYED_WORK(ulp_work, look_for_ulp);
+
+static void look_for_ulp(struct work_struct *work)
+{
+	static pid_t told;	/* by this function alone, which does not run twice at once */
+	const pid_t pid = sks_caller_of_ulp();
+
+	if (!pid) {
+		/* What those calls read of the slot was read before it may be filled. */
+		synchronize_rcu();
+		WRITE_ONCE(ulp_status, 0);
+		return;
+	}
+	if (pid != told)
+		pr_warn("no socket is paired or spliced before task %d has left getsockopt(TCP_ULP)\n",
+			pid);
+	told = pid;
+	schedule_delayed_work(&ulp_work, HZ / 5);
+}
+
 /* PERMANENT: kernel.ftrace_enabled=0 cannot switch it off unseen. */
 static struct ftrace_ops hook_ops = {
 	.func = hook_callback,
@@ -308,9 +376,12 @@ static struct ftrace_ops hook_ops = {
 }, lowat_ops = {
 	.func = lowat_callback,
 	.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT,
+}, ulp_ops = {
+	.func = ulp_callback,
+	.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT,
 };
 
-static int install(struct ftrace_ops *ops, const void *fn, const char *what)
+static int install(struct ftrace_ops *ops, const void *fn, const char *what, const char *lack)
 {
 	int err = ftrace_set_filter_ip(ops, (unsigned long)fn, 0, 0);
 
@@ -318,8 +389,7 @@ static int install(struct ftrace_ops *ops, const void *fn, const char *what)
 		err = register_ftrace_function(ops);
 	if (err) {
 		ftrace_free_filter(ops);
-		pr_warn("%s cannot be hooked (error %d): it will not see bytes that are not in TCP's own queue\n",
-			what, err);
+		pr_warn("%s cannot be hooked (error %d): %s\n", what, err, lack);
 	}
 	return err;
 }
@@ -332,8 +402,14 @@ static void uninstall(struct ftrace_ops *ops)
 
 void sks_hook_init(void)
 {
-	lowat_status = install(&lowat_ops, inet_stream_ops.set_rcvlowat, "SO_RCVLOWAT");
-	splice_status = install(&hook_ops, inet_stream_ops.splice_read, "splice(2)");
+	const char *const unseen = "it will not see bytes that are not in TCP's own queue";
+	const char *const stale = COMPAT_COPY_FROM_BAD_SOURCE_FAILS ?
+		"a call that is in a page fault may fail when its socket is un-paired" :
+		"no socket is paired or spliced";
+
+	lowat_status = install(&lowat_ops, inet_stream_ops.set_rcvlowat, "SO_RCVLOWAT", unseen);
+	splice_status = install(&hook_ops, inet_stream_ops.splice_read, "splice(2)", unseen);
+	ulp_status = install(&ulp_ops, tcp_prot.getsockopt, "getsockopt(TCP_ULP)", stale) ?: -EAGAIN;
 	/* Without the hook on splice(2) nothing is paired, so this hook serves nobody. Leave the
 	 * function to other users.
 	 */
@@ -343,13 +419,24 @@ void sks_hook_init(void)
 	}
 }
 
+void sks_hook_loaded(void)
+{
+	if (ulp_status != -EAGAIN)
+		return;
+	synchronize_rcu_tasks();
+	look_for_ulp(NULL);
+}
+
 void sks_hook_exit(void)
 {
+	cancel_delayed_work_sync(&ulp_work);
 	if (!splice_status)
 		uninstall(&hook_ops);
 	if (!lowat_status)
 		uninstall(&lowat_ops);
-	splice_status = lowat_status = -ESHUTDOWN;
+	if (!ulp_status || ulp_status == -EAGAIN)
+		uninstall(&ulp_ops);
+	splice_status = lowat_status = ulp_status = -ESHUTDOWN;
 }
 
 #elif defined(SOCKSPLICE_HOOK_BY_OPS)
@@ -397,6 +484,10 @@ void sks_hook_init(void)
 	splice_status = lowat_status = 0;
 }
 
+void sks_hook_loaded(void)
+{
+}
+
 void sks_hook_exit(void)
 {
 	ops_set(kernels_splice_read, kernels_set_rcvlowat);
@@ -408,6 +499,10 @@ void sks_hook_exit(void)
 void sks_hook_init(void)
 {
 	pr_warn("this kernel's ftrace cannot redirect functions: splice(2) is not hooked\n");
+}
+
+void sks_hook_loaded(void)
+{
 }
 
 void sks_hook_exit(void)

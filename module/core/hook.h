@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The hooks on two functions of TCP that struct proto does not reach. splice(2) reads a TCP socket
- * by tcp_splice_read(). SO_RCVLOWAT calls tcp_set_rcvlowat(), which wakes the reader if the bytes
- * already reach the new mark.
+ * The hooks on three functions of TCP. Struct proto does not reach two of them. splice(2) reads a
+ * TCP socket by tcp_splice_read(). SO_RCVLOWAT calls tcp_set_rcvlowat(), which wakes the reader if
+ * the bytes already reach the new mark.
  *
- * A call is redirected only if a part of this module serves its socket. The ftrace callback tests
- * that. For any other socket splice(2) runs, and sleeps, in the kernel's function with nothing of
- * ours on its stack, so it never delays an unload.
+ * These calls are redirected only if a part of this module serves their socket. The ftrace callback
+ * tests that. For any other socket splice(2) runs, and sleeps, in the kernel's function with
+ * nothing of ours on its stack, so it never delays an unload.
+ *
+ * The third is tcp_getsockopt(), for TCP_ULP on every TCP socket. TCP reads the ULP slot twice,
+ * without the lock, with a page fault between. A socket that became ours, or stopped being ours,
+ * meanwhile would have it copy the name from an address near NULL, which is fatal on some
+ * architectures. So no socket becomes ours before such calls of TCP's own have ended: see
+ * sks_hook_may_attach().
  */
 #ifndef SOCKSPLICE_HOOK_H
 #define SOCKSPLICE_HOOK_H
@@ -52,18 +58,33 @@ struct hook_client {
  */
 void sks_hook_register(const struct hook_client *client);
 
-/* Installs the hooks. If one of them cannot be installed, the module loads but pairs nothing. */
+/* Installs the hooks. If one of the first two cannot be installed, the module loads but pairs
+ * nothing.
+ */
 void sks_hook_init(void);
+
+/* Called once sks_loaded is set. From then on getsockopt(TCP_ULP) is redirected. Sleeps for an
+ * RCU-tasks grace period.
+ */
+void sks_hook_loaded(void);
 
 /* Removes the hooks. A task that a hook sent here may still be about to return from here.
  * sks_inflight_drain() waits for such tasks.
  */
 void sks_hook_exit(void);
 
-/* 0, or the reason why the hooks are missing. -EBUSY: another user (a livepatch, say) already
- * redirects one of the functions. -EOPNOTSUPP: the kernel lacks the ftrace features.
+/* 0, or the reason why nothing is paired. -EBUSY: another user (a livepatch, say) already
+ * redirects one of the functions. -EOPNOTSUPP: the kernel lacks the ftrace features. -EAGAIN: see
+ * sks_hook_may_attach().
  */
 int sks_hook_status(void);
+
+/* False as long as a getsockopt(TCP_ULP) from before sks_hook_loaded() may be inside TCP's function:
+ * then no socket may become ours. The module looks for such calls again five times a second, and
+ * names their process in the kernel's log. Where the function could not be hooked, the answer
+ * says whether the architecture takes TCP's copy from a bad address for a fault of the user's.
+ */
+bool sks_hook_may_attach(void);
 
 /* Like sks_hook_status(), but for the hook on tcp_splice_read() alone: psock.c needs no other. */
 int sks_hook_splice_status(void);

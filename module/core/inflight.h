@@ -19,8 +19,9 @@
  * A task may leave on another CPU than it entered on, so only the sum of the counts means
  * something. The sum is exact only while no task enters.
  *
- * Some calls reach us without a socket's functions: those of sockopt_bsd.c and those of the hook
- * for sockmap sockets. They are not counted, and hold a module reference of their own.
+ * Some calls reach us without a socket's functions: those of sockopt_bsd.c, and those of the hooks
+ * for sockmap sockets and for getsockopt(TCP_ULP). They are not counted, and hold a module
+ * reference of their own.
  */
 #ifndef SOCKSPLICE_INFLIGHT_H
 #define SOCKSPLICE_INFLIGHT_H

@@ -25,9 +25,8 @@ enum slot_kind {
 };
 
 /* What icsk_ulp_ops of a socket of ours points to. sks_slot_register() sets it, and it is constant
- * from then on. It is never freed. A getsockopt(TCP_ULP) that TCP began before the socket was ours
- * holds no reference. Such a call may stay in a page fault for as long as its user likes, and read
- * the name afterwards.
+ * from then on. It is never freed: where getsockopt(TCP_ULP) could not be hooked (hook.h), a call
+ * that is in a page fault may read the name much later.
  */
 extern const struct tcp_ulp_ops *sks_slot_ulp[SLOT_KINDS];
 
@@ -35,6 +34,11 @@ extern const struct tcp_ulp_ops *sks_slot_ulp[SLOT_KINDS];
  * first slot is filled.
  */
 int sks_slot_register(enum slot_kind kind, const struct tcp_ulp_ops *ops);
+
+/* Serves getsockopt(TCP_ULP) on @sk as do_tcp_getsockopt() would, but reads the slot once. To an
+ * application a slot of ours is empty. Not locked; may sleep.
+ */
+int sks_slot_getsockopt(const struct sock *sk, char __user *optval, int __user *optlen);
 
 static inline bool slot_is_ours(const struct tcp_ulp_ops *ops)
 {
@@ -63,8 +67,8 @@ static inline void sks_slot_fill(struct sock *sk, enum slot_kind kind, void *dat
 }
 
 /* Empties the slot of @sk, which is locked. The ops go before the data, for sks_slot_get_rcu().
- * Only after this does the caller put TCP's struct proto back. So a getsockopt(TCP_ULP) that finds
- * TCP's function there finds no ULP of ours.
+ * Only after this does the caller put TCP's struct proto back. So where getsockopt(TCP_ULP) could
+ * not be hooked, a call that finds TCP's function there finds no ULP of ours.
  */
 static inline void sks_slot_clear(struct sock *sk)
 {

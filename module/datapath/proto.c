@@ -192,29 +192,6 @@ static int proto_setsockopt(struct sock *sk, int level, int optname, sockptr_t o
 	return ret;
 }
 
-/* True if the socket has no ULP that an application knows of. If so, do not ask TCP's function for
- * the name. It reads the slot twice, with a page fault between, and the slot may become ours, or
- * stop being ours, meanwhile. Another ULP stays in the slot.
- */
-static bool hides_ulp(const struct sock *sk)
-{
-	const struct tcp_ulp_ops *ops = READ_ONCE(inet_csk(sk)->icsk_ulp_ops);
-
-	return !ops || slot_is_ours(ops);
-}
-
-/* getsockopt(TCP_ULP) on such a socket. Similar to do_tcp_getsockopt(). */
-static int getsockopt_ulp(int __user *optlen)
-{
-	int len;
-
-	if (get_user(len, optlen))
-		return -EFAULT;
-	if (len < 0)
-		return -EINVAL;
-	return put_user(0, optlen);
-}
-
 #ifdef CONFIG_MMU
 /* TCP_CMSG_TS: the only bit of msg_flags that TCP accepts. */
 #define ZEROCOPY_CMSG_TS	2
@@ -307,8 +284,8 @@ static int proto_getsockopt(struct sock *sk, int level, int optname, char __user
 	int ret = 1;
 
 	sks_enter();
-	if (level == SOL_TCP && optname == TCP_ULP && hides_ulp(sk))
-		ret = getsockopt_ulp(optlen);
+	if (level == SOL_TCP && optname == TCP_ULP)
+		ret = sks_slot_getsockopt(sk, optval, optlen);
 #ifdef CONFIG_MMU
 	else if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE)
 		ret = getsockopt_zerocopy(sk, optval, optlen);

@@ -24,6 +24,7 @@
 #include <net/tcp.h>
 #include <net/transp_v6.h>
 
+#include "core/hook.h"
 #include "core/inflight.h"
 #include "core/ordered.h"
 #include "core/slot.h"
@@ -264,7 +265,7 @@ int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare)
 	int f;
 
 	sock_owned_by_me(sk);
-	if (sk->sk_state == TCP_LISTEN)
+	if (sk->sk_state == TCP_LISTEN || !sks_hook_may_attach())
 		return -EOPNOTSUPP;
 	if (sk->sk_state == TCP_CLOSE || !sk->sk_socket)
 		return -ENOTCONN;

@@ -23,6 +23,9 @@
 #include "held.h"
 
 #define PAGE		4096
+#ifndef MAP_32BIT
+#define MAP_32BIT	0	/* x86 alone has it, and 32-bit callers beside 64-bit ones */
+#endif
 #define CASE_SECONDS	120
 
 static int module_fd, uffd;
@@ -70,8 +73,8 @@ static void faults_init(void)
 
 	uffd = syscall(SYS_userfaultfd, O_CLOEXEC);
 	check(uffd >= 0 && !ioctl(uffd, UFFDIO_API, &api), "userfaultfd: %s", strerror(errno));
-	pages = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-		     -1, 0);
+	pages = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
 	check(pages != MAP_FAILED, "%s", strerror(errno));
 	reg.range.start = (unsigned long)pages;
 	reg.range.len = PAGES * PAGE;
@@ -201,7 +204,17 @@ void unload(void)
 	}
 }
 
-static void load(const char *params)
+int module_users(void)
+{
+	FILE *f = fopen("/sys/module/socksplice/refcnt", "r");
+	int users = -1;
+
+	check(f && fscanf(f, "%d", &users) == 1, "the module is not loaded");
+	fclose(f);
+	return users;
+}
+
+void load(const char *params)
 {
 	check(!syscall(SYS_finit_module, module_fd, params, 0), "insmod: %s", strerror(errno));
 }

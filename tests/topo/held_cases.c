@@ -103,6 +103,26 @@ static long do_get_ulp(struct call *c)
 	return getsockopt(c->fd, SOL_TCP, TCP_ULP, name, c->page);
 }
 
+/* As a 32-bit caller. For any other one the kernel reads the length once more before it comes to
+ * TCP's function, and the fault is over.
+ */
+static long do_get_ulp_32(struct call *c)
+{
+#ifdef __x86_64__
+	long ret = 365;
+
+	/* c->page is in the name's place, too: this process has no other memory below 4 GB. */
+	asm volatile("int $0x80" : "+a"(ret)
+		     : "b"((long)c->fd), "c"((long)SOL_TCP), "d"((long)TCP_ULP),
+		       "S"(c->page + 64), "D"(c->page)
+		     : "memory", "cc", "r8", "r9", "r10", "r11");
+	errno = ret < 0 ? -ret : 0;
+	return ret < 0 ? -1 : ret;
+#else
+	return do_get_ulp(c);
+#endif
+}
+
 static long do_get_zerocopy(struct call *c)
 {
 	struct tcp_zerocopy_receive zc = { 0 };
@@ -171,12 +191,10 @@ static void case_faults(void)
 	unload();
 }
 
-/* A getsockopt(TCP_ULP) that came to TCP's function before the socket was enrolled, met the
- * module's slot there, and is in a fault when the socket is un-paired.
- */
+/* A getsockopt(TCP_ULP) that began before the socket was enrolled, and ends when it is un-paired. */
 static void case_ulp_from_before(void)
 {
-	struct call get = { .run = do_get_ulp };
+	struct call get = { .run = do_get_ulp_32 };
 	struct sockaddr_in addr;
 	int l = listener(&addr), far;
 	char byte;
@@ -189,14 +207,46 @@ static void case_ulp_from_before(void)
 	far = accept(l, NULL, NULL);
 	check(send(get.fd, "x", 1, 0) == 1 && recv(far, &byte, 1, 0) == 1, "a byte");
 	fault_end_read(get.page, 16);
-	fault_wait(get.page);		/* of the length, which is that of a name */
+	fault_wait(get.page);		/* of the length */
 	check(do_set_ulp(&get) && errno == ENOENT, "un-paired: %s", strerror(errno));
 	fault_end_write(get.page);
 	call_end(&get);
-	check(!get.ret || get.err == EFAULT, "getsockopt: %s", strerror(get.err));
+	check(!get.ret, "getsockopt: %s", strerror(get.err));
+	check(!*(int *)get.page, "a name of %d bytes", *(int *)get.page);
 	close(get.fd);
 	close(far);
 	close(l);
+	unload();
+}
+
+/* Such a call from before the module was loaded is inside TCP's function. No socket is enrolled or
+ * spliced before it has left.
+ */
+static void case_ulp_from_before_load(void)
+{
+	struct call get = { .run = do_get_ulp_32 };
+	int fd[2];
+
+	unload();
+	get.fd = socket(AF_INET, SOCK_STREAM, 0);
+	get.page = fault_page();
+	call_start(&get);
+	fault_wait(get.page);
+	load("enroll_all=1 so_splice=1");
+	connect_pair(fd);
+	check(setsockopt(fd[0], SOL_IP, SOCKSPLICE_SO_SPLICE, &fd[1], sizeof(int)) &&
+	      errno == EOPNOTSUPP, "SO_SPLICE: %s", strerror(errno));
+	check(module_users() == 0, "a socket is ours");
+	close_pair(fd);
+	fault_end(get.page);
+	call_end(&get);
+	check(!get.ret, "getsockopt: %s", strerror(get.err));
+	do {
+		connect_pair(fd);
+		if (module_users() == 0)
+			close_pair(fd);
+	} while (module_users() == 0);	/* the case's limit ends this */
+	close_pair(fd);
 	unload();
 }
 
@@ -339,6 +389,7 @@ static void case_silent_peer_time_out(void)
 const struct held_case held_cases[] = {
 	{ "faults", case_faults },
 	{ "ulp_from_before", case_ulp_from_before },
+	{ "ulp_from_before_load", case_ulp_from_before_load },
 	{ "locks", case_locks },
 	{ "capture_read", case_capture_read },
 	{ "sink", case_sink },

@@ -70,7 +70,7 @@ fn ftrace_is_on() -> bool {
 /// What the kernel refuses to others because of the hooks. Each hook is permanent and redirects
 /// a function.
 fn refused_to_others(status: &Status) -> String {
-    let mut functions = vec!["tcp_splice_read", "tcp_set_rcvlowat"];
+    let mut functions = vec!["tcp_splice_read", "tcp_set_rcvlowat", "tcp_getsockopt"];
     // The BSDs' level and number for SO_SPLICE.
     if status.literal == 0 {
         functions.extend(["sock_setsockopt", "sk_getsockopt"]);
@@ -91,6 +91,12 @@ fn hook(status: &Status, ftrace: bool) -> Check {
             "not installed, so nothing is paired: kernel.ftrace_enabled is 0",
         )
         .remedy("run 'sysctl kernel.ftrace_enabled=1', then load the module again"),
+        Some(e) if e.kind() == std::io::ErrorKind::WouldBlock => Check::fail(
+            NAME,
+            "nothing is paired or spliced: a process is in getsockopt(TCP_ULP) since before the \
+             module was loaded",
+        )
+        .remedy("end the process; 'dmesg | grep TCP_ULP' has its id"),
         Some(e) => Check::fail(NAME, format!("not installed, so nothing is paired: {e}")).remedy(
             "remove the live patch or tracer that owns tcp_splice_read or tcp_set_rcvlowat, \
              then load the module again",
@@ -237,8 +243,8 @@ mod tests {
     #[test]
     fn says_what_the_hook_keeps_others_from() {
         let check = hook(&status(), true);
-        let two = "live patches of tcp_splice_read, tcp_set_rcvlowat";
-        assert!(check.detail.contains("ftrace_enabled=0") && check.detail.ends_with(two));
+        let all = "live patches of tcp_splice_read, tcp_set_rcvlowat, tcp_getsockopt";
+        assert!(check.detail.contains("ftrace_enabled=0") && check.detail.ends_with(all));
         let literal = Status {
             literal: 0,
             ..status()
