@@ -22,19 +22,19 @@
 #define COMPAT_COPY_FROM_BAD_SOURCE_FAILS	0
 #endif
 
-/* The number of getsockopt(2) in the tables of 32-bit callers. The native tables have no call that
- * sleeps under these numbers. ia32 programs may also use socketcall(2), x32 sets a bit.
+/* The numbers of getsockopt(2) in the tables of other callers, or -1. The native tables have no
+ * call that sleeps under these numbers. x32 sets a bit. ia32 programs may also use socketcall(2).
  */
 #if defined(CONFIG_X86_64)
-#define COMPAT_NR_BITS		~__X32_SYSCALL_BIT
-#define COMPAT_NR_GETSOCKOPT_32	365
+#define COMPAT_NR_BITS			~__X32_SYSCALL_BIT
+#define COMPAT_NR_GETSOCKOPT_32		365
 #define COMPAT_NR_GETSOCKOPT_X32	542
-#define COMPAT_NR_SOCKETCALL	102
-#elif defined(CONFIG_ARM64)
-#define COMPAT_NR_BITS		~0
-#define COMPAT_NR_GETSOCKOPT_32	295
+#define COMPAT_NR_SOCKETCALL		102
 #else
-#define COMPAT_NR_BITS		~0
+#define COMPAT_NR_BITS			~0
+#define COMPAT_NR_GETSOCKOPT_32		(IS_ENABLED(CONFIG_ARM64) ? 295 : -1)
+#define COMPAT_NR_GETSOCKOPT_X32	-1
+#define COMPAT_NR_SOCKETCALL		-1
 #endif
 
 /* True if @task, which is not the current one and belongs to a user, is in a getsockopt(TCP_ULP),
@@ -52,22 +52,14 @@ static inline bool compat_in_getsockopt_ulp(struct task_struct *task)
 	if ((unsigned long)regs < THREAD_SIZE)
 		return false;
 	nr = syscall_get_nr(task, regs);
-	if (nr < 0)
+	if (nr < 0)	/* no system call */
 		return false;
 	syscall_get_arguments(task, regs, args);
 	nr &= COMPAT_NR_BITS;
-#ifdef COMPAT_NR_SOCKETCALL
 	if (nr == COMPAT_NR_SOCKETCALL)
 		return (int)args[0] == SYS_GETSOCKOPT;	/* the rest is in the user's memory */
-#endif
-	if (nr != __NR_getsockopt
-#ifdef COMPAT_NR_GETSOCKOPT_32
-	    && nr != COMPAT_NR_GETSOCKOPT_32
-#endif
-#ifdef COMPAT_NR_GETSOCKOPT_X32
-	    && nr != COMPAT_NR_GETSOCKOPT_X32
-#endif
-	   )
+	if (nr != __NR_getsockopt && nr != COMPAT_NR_GETSOCKOPT_32 &&
+	    nr != COMPAT_NR_GETSOCKOPT_X32)
 		return false;
 	return (int)args[1] == SOL_TCP && (int)args[2] == TCP_ULP;
 }

@@ -149,10 +149,8 @@ pid_t sks_caller_of_ulp(void)
 		/* No request of an io_uring asks for an option of TCP. */
 		if (task != current &&
 		    !(task->flags & (PF_KTHREAD | PF_USER_WORKER | PF_IO_WORKER)) &&
-		    compat_in_getsockopt_ulp(task)) {
+		    compat_in_getsockopt_ulp(task))
 			found = task_pid_nr(task);
-			break;
-		}
 	}
 	rcu_read_unlock();
 	cpus_read_unlock();

@@ -64,15 +64,17 @@ void sks_hook_register(const struct hook_client *client)
 /* Set by init and exit. No other code of the module runs at the same time. */
 static int splice_status = -EOPNOTSUPP, lowat_status = -EOPNOTSUPP;
 
-/* The same for getsockopt(TCP_ULP). -EAGAIN while calls of TCP's own may be left. Then look_for_ulp()
- * sets it to 0 once, without a lock. The sockets that become ours read it without a lock, too.
+/* The same for getsockopt(TCP_ULP). -EAGAIN while calls of TCP's own may be left. Then
+ * look_for_ulp() sets it to 0 once, without a lock. The sockets that become ours read it without a
+ * lock, too.
  */
 static int ulp_status = -EOPNOTSUPP;
 
 int sks_hook_status(void)
 {
-	return splice_status ?: lowat_status ?:
-	       sks_hook_may_attach() ? 0 : READ_ONCE(ulp_status);
+	if (splice_status || lowat_status)
+		return splice_status ?: lowat_status;
+	return sks_hook_may_attach() ? 0 : READ_ONCE(ulp_status);
 }
 
 bool sks_hook_may_attach(void)
@@ -402,14 +404,16 @@ static void uninstall(struct ftrace_ops *ops)
 
 void sks_hook_init(void)
 {
-	const char *const unseen = "it will not see bytes that are not in TCP's own queue";
-	const char *const stale = COMPAT_COPY_FROM_BAD_SOURCE_FAILS ?
-		"a call that is in a page fault may fail when its socket is un-paired" :
-		"no socket is paired or spliced";
+	const char *unseen = "it will not see bytes that are not in TCP's own queue";
+	const char *stale = "no socket is paired or spliced";
 
+	if (COMPAT_COPY_FROM_BAD_SOURCE_FAILS)
+		stale = "a call that is in a page fault may fail when its socket is un-paired";
 	lowat_status = install(&lowat_ops, inet_stream_ops.set_rcvlowat, "SO_RCVLOWAT", unseen);
 	splice_status = install(&hook_ops, inet_stream_ops.splice_read, "splice(2)", unseen);
-	ulp_status = install(&ulp_ops, tcp_prot.getsockopt, "getsockopt(TCP_ULP)", stale) ?: -EAGAIN;
+	ulp_status = install(&ulp_ops, tcp_prot.getsockopt, "getsockopt(TCP_ULP)", stale);
+	if (!ulp_status)
+		ulp_status = -EAGAIN;
 	/* Without the hook on splice(2) nothing is paired, so this hook serves nobody. Leave the
 	 * function to other users.
 	 */

@@ -79,10 +79,11 @@ void sks_hook_exit(void);
  */
 int sks_hook_status(void);
 
-/* False as long as a getsockopt(TCP_ULP) from before sks_hook_loaded() may be inside TCP's function:
- * then no socket may become ours. The module looks for such calls again five times a second, and
- * names their process in the kernel's log. Where the function could not be hooked, the answer
- * says whether the architecture takes TCP's copy from a bad address for a fault of the user's.
+/* False as long as a getsockopt(TCP_ULP) from before sks_hook_loaded() may be inside TCP's
+ * function: then no socket may become ours. The module looks for such calls again five times a
+ * second, and names their process in the kernel's log. Where the function could not be hooked, the
+ * answer says whether the architecture takes TCP's copy from a bad address for a fault of the
+ * user's.
  */
 bool sks_hook_may_attach(void);
 

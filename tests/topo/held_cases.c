@@ -191,7 +191,7 @@ static void case_faults(void)
 	unload();
 }
 
-/* A getsockopt(TCP_ULP) that began before the socket was enrolled, and ends when it is un-paired. */
+/* A getsockopt(TCP_ULP) begins before the socket is enrolled, and ends when it is un-paired. */
 static void case_ulp_from_before(void)
 {
 	struct call get = { .run = do_get_ulp_32 };
