@@ -21,6 +21,7 @@
 #include "pair/clone.h"
 #include "pair/end.h"
 #include "pair/look.h"
+#include "pair/totals.h"
 #include "pair/wake.h"
 
 /* Closes the socket. Unread bytes are lost, and TCP says so with a reset (RFC 2525, 2.17). TCP
@@ -278,6 +279,32 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 }
 #endif
 
+/* TCP's answer and what went by ring. Returns 1 if the socket is not paired: TCP may answer. */
+static int getsockopt_info(struct sock *sk, char __user *optval, int __user *optlen)
+{
+	struct tcp_info info;
+	struct pair_end *end;
+	int len;
+
+	if (get_user(len, optlen))
+		return -EFAULT;
+	if (len < 0)
+		return -EINVAL;
+	tcp_get_info(sk, &info);
+	lock_sock(sk);
+	/* An end that is detached meanwhile has given its totals to TCP. */
+	end = live_end(sk);
+	if (end)
+		sks_totals_add(end, &info);
+	release_sock(sk);
+	if (!end)
+		return 1;
+	len = min_t(unsigned int, len, sizeof(info));
+	if (put_user(len, optlen) || copy_to_user(optval, &info, len))
+		return -EFAULT;
+	return 0;
+}
+
 static int proto_getsockopt(struct sock *sk, int level, int optname, char __user *optval,
 			    int __user *optlen)
 {
@@ -286,6 +313,8 @@ static int proto_getsockopt(struct sock *sk, int level, int optname, char __user
 	sks_enter();
 	if (level == SOL_TCP && optname == TCP_ULP)
 		ret = sks_slot_getsockopt(sk, optval, optlen);
+	else if (level == SOL_TCP && optname == TCP_INFO)
+		ret = getsockopt_info(sk, optval, optlen);
 #ifdef CONFIG_MMU
 	else if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE)
 		ret = getsockopt_zerocopy(sk, optval, optlen);

@@ -26,6 +26,7 @@
 #include "pair/memory.h"
 #include "pair/pages.h"
 #include "pair/pairs.h"
+#include "pair/totals.h"
 #include "pair/verdict.h"
 
 static struct kmem_cache *end_cache;
@@ -105,6 +106,7 @@ static void end_attachment(struct sock *sk, struct pair_end *end)
 	set_bit(END_RX_CLOSED, &end->flags);
 	unpark(end);
 
+	sks_totals_keep(sk, end);
 	peer = sks_end_peer(end);
 	if (peer) {
 		/* From now on rcvlowat.c does not see what this socket sends by TCP. The work that

@@ -172,6 +172,7 @@ struct pair_end {
 	u64 ring_msgs;
 	u64 tcp_bytes;
 	u64 tcp_msgs;
+	u32 ring_used_at;	/* tcp_jiffies32 at the last append; also read without the lock */
 	u32 capture_id;		/* capture.c: the capture that @captured is about */
 	bool captured;		/* that capture wants this pair */
 

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What went by ring, in the counters that TCP keeps for a socket.
+ */
+#ifndef SOCKSPLICE_TOTALS_H
+#define SOCKSPLICE_TOTALS_H
+
+#include <linux/tcp.h>
+
+struct pair_end;
+struct sock;
+
+/* Adds to @info, which tcp_get_info() has just filled, what went by the ring of @end and by that of
+ * its peer. Bytes in a ring count as received, and so as acknowledged. A message counts as a
+ * segment. The socket of @end is locked, and @end is live.
+ */
+void sks_totals_add(const struct pair_end *end, struct tcp_info *info);
+
+/* Adds the same to what TCP itself counts of @sk, as its end is about to be detached: TCP answers
+ * from then on, and no counter goes back. Only counters that TCP's algorithms do not read: not the
+ * deliveries, nor the times. The socket is locked, or is being destroyed.
+ */
+void sks_totals_keep(struct sock *sk, const struct pair_end *end);
+
+#endif /* SOCKSPLICE_TOTALS_H */
