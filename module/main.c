@@ -22,6 +22,7 @@
 #include "core/hook.h"
 #include "core/inflight.h"
 #include "core/nap.h"
+#include "core/napi.h"
 #include "core/params.h"
 #include "ctl/netlink.h"
 #include "ctl/notify.h"
@@ -94,6 +95,7 @@ err_netlink:
 err_hook:
 	sks_hook_exit();
 	sks_inflight_drain();
+	sks_napi_exit();
 	sks_nap_exit();
 	sks_helper_exit();
 	sks_unpair_exit();
@@ -114,6 +116,7 @@ static void __exit sks_exit(void)
 	sks_netlink_exit();
 	sks_hook_exit();
 	sks_inflight_drain();
+	sks_napi_exit();
 	sks_nap_exit();
 	sks_helper_exit();
 	sks_rcvlowat_exit();

@@ -48,6 +48,11 @@ pub enum Object {
     /// Without a command: as 'splice show'.
     Splice(SpliceNoun),
 
+    /// How long the event loops of running processes spin before they sleep
+    ///
+    /// Without a command: as 'poll show'.
+    Poll(PollNoun),
+
     /// Take all connections back to TCP, so that the module can be unloaded
     ///
     /// Turns pairing off ('feature set pairing on' turns it on again) and un-pairs
@@ -125,6 +130,61 @@ pub struct PairNoun {
 pub struct SpliceNoun {
     #[command(subcommand)]
     pub command: Option<SpliceCommand>,
+}
+
+#[derive(Args)]
+pub struct PollNoun {
+    #[command(subcommand)]
+    pub command: Option<PollCommand>,
+}
+
+#[derive(Subcommand)]
+pub enum PollCommand {
+    /// Have the epoll sets of processes spin before they sleep
+    ///
+    /// A thread in epoll_wait(2) then looks for bytes for so long before it sleeps, if its last
+    /// event was of a paired connection. It takes a CPU meanwhile, and answers sooner. This holds
+    /// for the epoll sets that the processes have now, until they close them: a process that
+    /// starts again wants it again. The sysctl net.core.busy_poll does it for all processes. The
+    /// parameter is that of EPIOCSPARAMS in ioctl_eventpoll(2).
+    Set(PollSet),
+
+    /// Have them sleep at once again, or as net.core.busy_poll says
+    Clear(PollProcesses),
+
+    /// Show the epoll sets that spin
+    Show,
+}
+
+#[derive(Args)]
+pub struct PollSet {
+    #[command(flatten)]
+    pub processes: PollProcesses,
+
+    /// Microseconds to spin (1 to 1000)
+    #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(1..=BUSY_POLL_MAX as i64))]
+    pub usec: u32,
+}
+
+/// A process is meant if one of these names it.
+#[derive(Args)]
+#[group(required = true, multiple = true)]
+pub struct PollProcesses {
+    /// The process with this number
+    #[arg(long = "pid", num_args = 1.., value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub pids: Vec<u32>,
+
+    /// The processes of this name
+    #[arg(long = "process", value_name = "NAME", num_args = 1..)]
+    pub names: Vec<String>,
+
+    /// The processes of a systemd unit
+    #[arg(long = "unit", value_name = "UNIT", num_args = 1.., value_delimiter = ',')]
+    pub units: Vec<String>,
+
+    /// The processes of this cgroup, and of those below it
+    #[arg(long = "cgroup", value_name = "PATH", num_args = 1..)]
+    pub cgroups: Vec<PathBuf>,
 }
 
 #[derive(Args)]

@@ -7,6 +7,7 @@
 #include <linux/workqueue.h>
 
 #include "core/inflight.h"
+#include "core/napi.h"
 
 /* How long the keeper's work waits after the last attachment ended, or when a task was still
  * inside. It bounds the number of grace periods where connections come and go one by one.
@@ -46,6 +47,7 @@ bool sks_attached(void)
 		kept = true;
 		attached++;
 		attachments++;
+		sks_napi_want();
 	}
 	spin_unlock_bh(&keeper_lock);
 	return ok;
@@ -78,6 +80,10 @@ static void keeper_work(struct work_struct *work)
 	spin_unlock_bh(&keeper_lock);
 	if (!settled)
 		return;		/* the next last detachment schedules this again */
+	/* A thread that spins would hold the grace period up. A socket that is attached from here on
+	 * asks for an instance, or is seen below.
+	 */
+	sks_napi_stop();
 	synchronize_rcu_tasks();
 	spin_lock_bh(&keeper_lock);
 	/* If a socket was attached meanwhile, the sum may be wrong. */
@@ -89,6 +95,8 @@ static void keeper_work(struct work_struct *work)
 	else if (settled)
 		schedule_delayed_work(&keeper, KEEPER_DELAY);
 	spin_unlock_bh(&keeper_lock);
+	if (!settled)
+		sks_napi_start();
 	/* sks_inflight_drain() waits for the return from here. */
 	if (over)
 		module_put(THIS_MODULE);

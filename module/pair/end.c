@@ -24,6 +24,7 @@
 #include "pair/guest.h"
 #include "pair/look.h"
 #include "pair/memory.h"
+#include "core/napi.h"
 #include "pair/pages.h"
 #include "pair/pairs.h"
 #include "pair/totals.h"
@@ -107,6 +108,7 @@ static void end_attachment(struct sock *sk, struct pair_end *end)
 	unpark(end);
 
 	sks_totals_keep(sk, end);
+	sks_napi_unmark(sk);
 	peer = sks_end_peer(end);
 	if (peer) {
 		/* From now on rcvlowat.c does not see what this socket sends by TCP. The work that

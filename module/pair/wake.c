@@ -4,6 +4,7 @@
 
 #include "pair/guest.h"
 #include "pair/look.h"
+#include "core/napi.h"
 #include "pair/wake.h"
 
 /* True if the readable bytes do not reach the low-water mark. SIGIO and poll report nothing then,
@@ -54,10 +55,12 @@ void sks_wake_writer(struct pair_end *peer)
 void sks_wake(struct sock *psk, struct pair_end *peer)
 {
 	/* A reader that sleeps in recv(2) may hold some bytes already, so fewer may be enough. */
-	if (is_below_mark(psk, peer))
+	if (is_below_mark(psk, peer)) {
 		sks_wake_sleepers(psk);
-	else
+	} else {
+		sks_napi_mark(psk);
 		peer->data_ready(psk);
+	}
 }
 
 void sks_wake_reader(struct pair_end *peer)

@@ -13,12 +13,15 @@ mod man;
 mod monitor;
 mod pair;
 mod policy;
+mod poll;
 mod splice;
 mod stats;
 mod top;
 mod why;
 
-use crate::cli::{FeatureCommand, Object, PairCommand, PolicyCommand, StatsCommand, StatsShow};
+use crate::cli::{
+    FeatureCommand, Object, PairCommand, PolicyCommand, PollCommand, StatsCommand, StatsShow,
+};
 use crate::error::Result;
 use crate::output::Answer;
 
@@ -45,6 +48,11 @@ pub fn run(object: Object, json: bool) -> Result<Answer> {
             Some(PairCommand::Drop(arguments)) => drain::drop(arguments),
         },
         Object::Splice(_) => splice::show(),
+        Object::Poll(noun) => match noun.command.unwrap_or(PollCommand::Show) {
+            PollCommand::Set(arguments) => poll::set(&arguments),
+            PollCommand::Clear(processes) => poll::clear(&processes),
+            PollCommand::Show => poll::show(),
+        },
         Object::Drain(wait) => drain::drain(wait),
         Object::Capture(arguments) => capture::run(arguments, json),
         Object::Stats(noun) => {

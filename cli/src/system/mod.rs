@@ -3,6 +3,7 @@
 //! This room may call `output` and what is below it. It knows nothing of the module.
 
 pub mod cgroup;
+pub mod epoll;
 pub mod files;
 pub mod netns;
 pub mod privilege;

@@ -22,6 +22,20 @@ impl fmt::Display for Process {
     }
 }
 
+impl Process {
+    /// The path of its cgroup in the version 2 hierarchy, from the root; empty if it has ended.
+    pub fn cgroup(&self) -> String {
+        let text = fs::read_to_string(format!("/proc/{}/cgroup", self.pid)).unwrap_or_default();
+        let path = text.lines().find_map(|line| line.strip_prefix("0::"));
+        path.unwrap_or_default().to_string()
+    }
+}
+
+/// All processes.
+pub fn list() -> Vec<Process> {
+    all().map(|(process, _)| process).collect()
+}
+
 /// All processes, each with its folder in /proc.
 fn all() -> impl Iterator<Item = (Process, PathBuf)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

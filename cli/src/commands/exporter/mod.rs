@@ -36,7 +36,7 @@ const PATH: &str = "/metrics";
 type Labels = Vec<(&'static str, String)>;
 
 /// Counters that have a metric of their own: the name of the metric, and the counter.
-const PLAIN: [(&str, &str); 28] = [
+const PLAIN: [(&str, &str); 29] = [
     ("no_policy", "no_policy"),
     ("enrolled", "enrolled"),
     ("hash_doubts", "doubt_hash"),
@@ -48,6 +48,7 @@ const PLAIN: [(&str, &str); 28] = [
     ("spills", "spills"),
     ("writer_waits", "writer_waits"),
     ("busy_poll_hits", "busy_poll_hits"),
+    ("napi_polls", "napi_polls"),
     ("ends_limited", "ends_limited"),
     ("rings_grown", "rings_grown"),
     ("rings_given_back", "rings_given_back"),

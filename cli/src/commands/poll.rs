@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `poll`: how long the event loops of running processes spin before they sleep.
+
+use serde::Serialize;
+use serde_json::json;
+
+use rustix::io::Errno;
+
+use crate::cli::{PollProcesses, PollSet};
+use crate::error::{Error, Result};
+use crate::output::{Align, Answer, SCHEMA, Table};
+use crate::system::cgroup::Hierarchy;
+use crate::system::epoll::EpollSet;
+use crate::system::process::{self, Process};
+
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    process: Process,
+    fd: i32,
+    usec: u32,
+}
+
+pub fn set(arguments: &PollSet) -> Result<Answer> {
+    change(&arguments.processes, arguments.usec)
+}
+
+pub fn clear(processes: &PollProcesses) -> Result<Answer> {
+    change(processes, 0)
+}
+
+/// The sets that spin, of all processes that the caller may look into.
+pub fn show() -> Result<Answer> {
+    let mut rows = Vec::new();
+    for process in process::list() {
+        for set in EpollSet::of_process(process.pid).unwrap_or_default() {
+            match set.usec() {
+                Ok(0) | Err(_) => {}
+                Ok(usec) => rows.push(row(&process, &set, usec)),
+            }
+        }
+    }
+    Ok(answer(&rows))
+}
+
+fn row(process: &Process, set: &EpollSet, usec: u32) -> Row {
+    Row {
+        process: process.clone(),
+        fd: set.fd,
+        usec,
+    }
+}
+
+fn answer(rows: &[Row]) -> Answer {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[("PROCESS", Left), ("FD", Right), ("USEC", Right)]);
+    for row in rows {
+        let process = row.process.to_string();
+        table.row(vec![process, row.fd.to_string(), row.usec.to_string()]);
+    }
+    Answer::new(table.render(), json!({ "schema": SCHEMA, "sets": rows }))
+}
+
+/// Goes on after a process that it cannot change, and fails at the end.
+fn change(processes: &PollProcesses, usec: u32) -> Result<Answer> {
+    let mut rows = Vec::new();
+    let mut failed = Vec::new();
+    for process in selected(processes)? {
+        match change_process(&process, usec) {
+            Ok(changed) => rows.extend(changed),
+            Err(e) => failed.push((process, e)),
+        }
+    }
+    if let Some((process, e)) = failed.first() {
+        let message = format!(
+            "{} of the processes could not be changed, such as {process}: {e}; \
+             {} epoll sets were changed",
+            failed.len(),
+            rows.len()
+        );
+        return Err(Error::new(message).remedy(match *e {
+            Errno::PERM => "run it as root, or as a user who may trace the process",
+            Errno::SRCH => "the process has ended: name those that run",
+            _ => "ioctl_eventpoll(2) has the reasons",
+        }));
+    }
+    if rows.is_empty() {
+        return Err(Error::new("none of the processes has an epoll set")
+            .remedy("only event loops that use epoll have one; name a process that runs"));
+    }
+    Ok(answer(&rows))
+}
+
+fn change_process(process: &Process, usec: u32) -> std::result::Result<Vec<Row>, Errno> {
+    let mut rows = Vec::new();
+    for set in EpollSet::of_process(process.pid)? {
+        set.set_usec(usec)?;
+        rows.push(row(process, &set, usec));
+    }
+    Ok(rows)
+}
+
+/// The processes that one of the arguments names.
+fn selected(arguments: &PollProcesses) -> Result<Vec<Process>> {
+    let all = process::list();
+    if let Some(pid) = arguments
+        .pids
+        .iter()
+        .find(|pid| !all.iter().any(|p| p.pid == **pid))
+    {
+        return Err(Error::new(format!("there is no process {pid}")));
+    }
+    let mut cgroups = Vec::new();
+    if !arguments.cgroups.is_empty() || !arguments.units.is_empty() {
+        let hierarchy = Hierarchy::find()?;
+        for path in &arguments.cgroups {
+            cgroups.push(hierarchy.path(path)?);
+        }
+        for unit in &arguments.units {
+            cgroups.push(hierarchy.of_unit(unit)?);
+        }
+    }
+    let wanted = |process: &Process| {
+        arguments.pids.contains(&process.pid)
+            || arguments.names.contains(&process.name)
+            || (!cgroups.is_empty() && is_below(&process.cgroup(), &cgroups))
+    };
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+/// True if a cgroup is one of these, or below one.
+fn is_below(path: &str, cgroups: &[String]) -> bool {
+    cgroups.iter().any(|top| {
+        let rest = path.strip_prefix(top.trim_end_matches('/'));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_has_those_below_it() {
+        let of = |path: &str, top: &str| is_below(path, &[top.to_string()]);
+        assert!(of("/system.slice/a.service", "/system.slice/a.service"));
+        assert!(of("/system.slice/a.service", "/system.slice"));
+        assert!(of("/a", "/"));
+        assert!(!of("/system.slice/ab.service", "/system.slice/a"));
+        assert!(!of("", "/a"));
+    }
+}
