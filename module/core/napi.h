@@ -58,12 +58,29 @@ void sks_napi_exit(void);
 
 #else
 
-static inline void sks_napi_mark(struct sock *sk) {}
-static inline void sks_napi_unmark(struct sock *sk) {}
-static inline void sks_napi_want(void) {}
-static inline void sks_napi_start(void) {}
-static inline void sks_napi_stop(void) {}
-static inline void sks_napi_exit(void) {}
+static inline void sks_napi_mark(struct sock *sk)
+{
+}
+
+static inline void sks_napi_unmark(struct sock *sk)
+{
+}
+
+static inline void sks_napi_want(void)
+{
+}
+
+static inline void sks_napi_start(void)
+{
+}
+
+static inline void sks_napi_stop(void)
+{
+}
+
+static inline void sks_napi_exit(void)
+{
+}
 
 #endif
 

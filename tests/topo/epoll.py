@@ -13,6 +13,10 @@ import struct
 import subprocess
 import sys
 
+if sys.argv[1:2] in (['--help'], ['-h']):
+    print(__doc__)
+    sys.exit()
+
 SIZE = 1024
 ROUNDS = 2000
 SYSCTL = '/proc/sys/net/core/busy_poll'

@@ -79,7 +79,7 @@ fn change(processes: &PollProcesses, usec: u32) -> Result<Answer> {
             rows.len()
         );
         return Err(Error::new(message).remedy(match *e {
-            Errno::PERM => "run it as root, or as a user who may trace the process",
+            Errno::PERM => "run it as root: without root you may change only your own processes",
             Errno::SRCH => "the process has ended: name those that run",
             _ => "ioctl_eventpoll(2) has the reasons",
         }));
