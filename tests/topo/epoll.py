@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 if sys.argv[1:2] in (['--help'], ['-h']):
     print(__doc__)
@@ -108,10 +109,12 @@ def spins(expected, flags=0, usec=0, before=lambda echo: None):
     echo.rounds(10)
     before(echo)
     polls, ring = counter('napi_polls'), counter('ring_bytes')
+    start = time.monotonic()
     echo.rounds()
+    speed = ROUNDS / (time.monotonic() - start)
     polls, ring = counter('napi_polls') - polls, counter('ring_bytes') - ring
     check(ring >= 2 * ROUNDS * SIZE, '%d bytes by ring' % ring)
-    print('remark: %d polls in %d rounds' % (polls, ROUNDS))
+    print('remark: %d polls, %d round trips a second' % (polls, speed))
     check((polls > 0) == expected, '%d polls of the rings\' instance' % polls)
     return echo
 
