@@ -142,17 +142,20 @@ pub struct PollNoun {
 pub enum PollCommand {
     /// Have the epoll sets of processes spin before they sleep
     ///
-    /// A thread in epoll_wait(2) then looks for bytes for so long before it sleeps, if its last
-    /// event was of a paired connection. It takes a CPU meanwhile, and answers sooner. This holds
-    /// for the epoll sets that the processes have now, until they close them: a process that
-    /// starts again wants it again. The sysctl net.core.busy_poll does it for all processes. The
+    /// A thread that waits in epoll_wait(2) then looks for bytes before it sleeps, for as long as
+    /// --usec says. It takes a CPU meanwhile, and answers sooner. It does so if the set's last
+    /// event was of a paired connection, or of a network card's. The setting belongs to the epoll
+    /// sets that the processes have now. If a process starts again, or makes a new set, run this
+    /// command again. The sysctl net.core.busy_poll does the same for all processes. The
     /// parameter is that of EPIOCSPARAMS in ioctl_eventpoll(2).
     Set(PollSet),
 
-    /// Have them sleep at once again, or as net.core.busy_poll says
+    /// Have the epoll sets of processes sleep at once, or as net.core.busy_poll says
+    ///
+    /// This also takes back what a program has set for itself by EPIOCSPARAMS.
     Clear(PollProcesses),
 
-    /// Show the epoll sets that spin
+    /// Show the epoll sets that have a time of their own, of the processes that you may look into
     Show,
 }
 

@@ -12,6 +12,11 @@
 #include <asm/syscall.h>
 #include <asm/unistd.h>
 
+/* Elsewhere task_pt_regs() may read a stack that is gone, and socketcall(2) is a native call. */
+#if !defined(CONFIG_X86_64) && !defined(CONFIG_ARM64) && !defined(CONFIG_UML)
+#error "socksplice wants an x86-64 or arm64 kernel"
+#endif
+
 /* copy_to_user() from a kernel address that is not mapped: true if it fails like one to such a user
  * address, false if the kernel may oops (arm64). User Mode Linux is for tests, and no test does
  * this.

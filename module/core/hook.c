@@ -11,7 +11,8 @@
  * The calls of before
  *   - Before sks_loaded is set getsockopt(TCP_ULP) is left to TCP, because a module that fails to
  *     load is freed, whatever task is inside.
- *   - The RCU-tasks grace period of sks_hook_loaded() comes next. After it, each call that was not
+ *   - Where such a call may be fatal, look_for_ulp() comes next. It begins with an RCU-tasks grace
+ *     period. After it, each call that was not
  *     redirected has left TCP's function, or sleeps in it, or did so since. TCP sleeps there only
  *     in a page fault, in the system call of the task itself. So sks_caller_of_ulp() finds it.
  *
@@ -79,9 +80,7 @@ int sks_hook_status(void)
 
 bool sks_hook_may_attach(void)
 {
-	const int status = READ_ONCE(ulp_status);
-
-	return !status || (COMPAT_COPY_FROM_BAD_SOURCE_FAILS && status != -EAGAIN);
+	return COMPAT_COPY_FROM_BAD_SOURCE_FAILS || !READ_ONCE(ulp_status);
 }
 
 int sks_hook_splice_status(void)
@@ -355,9 +354,14 @@ static DECLARE_DELAYED_WORK(ulp_work, look_for_ulp);
 
 static void look_for_ulp(struct work_struct *work)
 {
-	static pid_t told;	/* by this function alone, which does not run twice at once */
-	const pid_t pid = sks_caller_of_ulp();
+	static pid_t told;	/* this and the next by this function alone */
+	static bool settled;
+	pid_t pid;
 
+	if (!settled)
+		synchronize_rcu_tasks();
+	settled = true;
+	pid = sks_caller_of_ulp();
 	if (!pid) {
 		/* What those calls read of the slot was read before it may be filled. */
 		synchronize_rcu();
@@ -425,10 +429,8 @@ void sks_hook_init(void)
 
 void sks_hook_loaded(void)
 {
-	if (ulp_status != -EAGAIN)
-		return;
-	synchronize_rcu_tasks();
-	look_for_ulp(NULL);
+	if (ulp_status == -EAGAIN && !COMPAT_COPY_FROM_BAD_SOURCE_FAILS)
+		schedule_delayed_work(&ulp_work, 0);
 }
 
 void sks_hook_exit(void)

@@ -63,8 +63,8 @@ void sks_hook_register(const struct hook_client *client);
  */
 void sks_hook_init(void);
 
-/* Called once sks_loaded is set. From then on getsockopt(TCP_ULP) is redirected. Sleeps for an
- * RCU-tasks grace period.
+/* Called once sks_loaded is set. From then on getsockopt(TCP_ULP) is redirected. Begins to look for
+ * calls from before, where that matters.
  */
 void sks_hook_loaded(void);
 
@@ -79,11 +79,10 @@ void sks_hook_exit(void);
  */
 int sks_hook_status(void);
 
-/* False as long as a getsockopt(TCP_ULP) from before sks_hook_loaded() may be inside TCP's
- * function: then no socket may become ours. The module looks for such calls again five times a
- * second, and names their process in the kernel's log. Where the function could not be hooked, the
- * answer says whether the architecture takes TCP's copy from a bad address for a fault of the
- * user's.
+/* True on an architecture that takes TCP's copy from a bad address for a fault of the user's. On
+ * others, false as long as a getsockopt(TCP_ULP) from before sks_hook_loaded() may be inside TCP's
+ * function, and where that function could not be hooked: then no socket may become ours. The
+ * module looks for such calls five times a second, and names their process in the kernel's log.
  */
 bool sks_hook_may_attach(void);
 

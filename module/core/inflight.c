@@ -80,11 +80,12 @@ static void keeper_work(struct work_struct *work)
 	spin_unlock_bh(&keeper_lock);
 	if (!settled)
 		return;		/* the next last detachment schedules this again */
-	/* A thread that spins would hold the grace period up. A socket that is attached from here
-	 * on asks for an instance, or is seen below.
+	/* A thread that spins would hold the grace period up. A socket that is attached meanwhile is
+	 * seen below. One that is attached later asks for an instance.
 	 */
 	sks_napi_stop();
 	synchronize_rcu_tasks();
+	sks_napi_allow();
 	spin_lock_bh(&keeper_lock);
 	/* If a socket was attached meanwhile, the sum may be wrong. */
 	settled = nothing_since(before);

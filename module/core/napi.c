@@ -17,6 +17,7 @@ unsigned int sks_napi_id __read_mostly;	/* written under instance_lock, read by 
 
 static DEFINE_MUTEX(instance_lock);
 static struct net_device *dev;		/* instance_lock; its private part is the instance */
+static bool barred;			/* instance_lock; no instance may be made */
 static bool leaving;			/* written under instance_lock, read by the owner */
 
 static void want_work(struct work_struct *work)
@@ -30,8 +31,10 @@ static int napi_poll(struct napi_struct *napi, int budget)
 {
 	sks_stat_inc(SOCKSPLICE_STAT_napi_polls);
 	/* An owner gives the instance up when its CPU is wanted, and finds it disabled then. */
-	if (unlikely(READ_ONCE(leaving)))
+	if (unlikely(READ_ONCE(leaving))) {
 		set_tsk_need_resched(current);
+		set_preempt_need_resched();
+	}
 	napi_complete_done(napi, 0);
 	return 0;
 }
@@ -47,7 +50,7 @@ void sks_napi_start(void)
 	struct napi_struct *napi;
 
 	mutex_lock(&instance_lock);
-	if (!dev)
+	if (!dev && !barred)
 		dev = alloc_netdev_dummy(sizeof(*napi));
 	if (dev && !sks_napi_id) {
 		napi = netdev_priv(dev);
@@ -64,6 +67,7 @@ void sks_napi_stop(void)
 	struct napi_struct *napi;
 
 	mutex_lock(&instance_lock);
+	barred = true;
 	if (dev) {
 		napi = netdev_priv(dev);
 		WRITE_ONCE(sks_napi_id, 0);
@@ -73,6 +77,13 @@ void sks_napi_stop(void)
 		free_netdev(dev);
 		dev = NULL;
 	}
+	mutex_unlock(&instance_lock);
+}
+
+void sks_napi_allow(void)
+{
+	mutex_lock(&instance_lock);
+	barred = false;
 	mutex_unlock(&instance_lock);
 }
 

@@ -48,10 +48,12 @@ void sks_napi_want(void);
  */
 void sks_napi_start(void);
 
-/* Deletes the instance, if there is one. Threads that spin leave when their CPU is wanted, which
- * RCU sees to. Sleeps for a grace period.
+/* Deletes the instance, if there is one, and keeps sks_napi_start() from making another one until
+ * sks_napi_allow(). Threads that spin leave when their CPU is wanted, which RCU sees to. Sleeps for
+ * a grace period.
  */
 void sks_napi_stop(void);
+void sks_napi_allow(void);
 
 /* As sks_napi_stop(), when no socket can be attached any more. */
 void sks_napi_exit(void);
@@ -75,6 +77,10 @@ static inline void sks_napi_start(void)
 }
 
 static inline void sks_napi_stop(void)
+{
+}
+
+static inline void sks_napi_allow(void)
 {
 }
 

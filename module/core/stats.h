@@ -73,7 +73,7 @@
 	X(writer_waits) /* Times that a sender waited for the reader */ \
 	X(busy_poll_hits) /* Reads that found bytes while they spun */ \
 	X(busy_poll_nsec) /* Nanoseconds that readers spun */ \
-	X(napi_polls) /* Rounds of epoll, poll or io_uring that spun for rings */ \
+	X(napi_polls) /* Rounds of the threads that own the NAPI instance and spin */ \
 	X(probes_sent) /* Packets of pairs that ask whether the path works */ \
 	X(probes_lost) /* Pairs taken back to TCP because their probes got no answer */ \
 	X(events_lost) /* Events lost because the queue or memory was full */ \

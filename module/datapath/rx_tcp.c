@@ -211,10 +211,12 @@ int sks_rx_tcp_urgent(struct sock *sk, struct rx_turn *turn, struct msghdr *msg,
 		      int flags COMPAT_ADDR_LEN_PARAM)
 {
 	const bool told = tcp_sk(sk)->recvmsg_inq;
-	const int ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 	struct pair_end *end;
-	int inq;
+	int ret, inq;
 
+	/* TCP does not wait for an urgent byte. But where SO_BUSY_POLL says so it would spin first. */
+	flags |= MSG_DONTWAIT;
+	ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 	lock_sock(sk);
 	end = live_end(sk);
 	inq = sks_look_inq_hint(sk, end);

@@ -372,8 +372,8 @@ static enum route tx_append(struct sock *sk, struct pair_end *end, struct msghdr
 	socksplice_capture_end(end, done, &slot);
 	if (unlikely(!done))
 		return ROUTE_CLOSED;
-	end->ring_bytes += done;
 	WRITE_ONCE(end->ring_used_at, tcp_jiffies32);
+	end->ring_bytes += done;
 	sks_stat_add(SOCKSPLICE_STAT_ring_bytes, done);
 	*copied += done;
 	return ROUTE_RING;

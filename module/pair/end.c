@@ -107,7 +107,6 @@ static void end_attachment(struct sock *sk, struct pair_end *end)
 	set_bit(END_RX_CLOSED, &end->flags);
 	unpark(end);
 
-	sks_totals_keep(sk, end);
 	sks_napi_unmark(sk);
 	peer = sks_end_peer(end);
 	if (peer) {
@@ -160,6 +159,7 @@ void sks_end_detach(struct sock *sk)
 	struct pair_end *end = sks_end_get(sk);
 
 	sock_owned_by_me(sk);
+	sks_totals_keep(sk, end);
 	if (end->guest) {
 		/* end->guest stays, for readers that found @end under RCU before this. */
 		sks_guest_ops->inherit(sk, end->guest);

@@ -18,9 +18,13 @@ static u64 bytes_of(const struct pair_end *end)
 /* The milliseconds since the last append to the ring of @end, if that is less than @tcp. */
 static u32 idle_of(const struct pair_end *end, u32 tcp)
 {
+	s32 idle;
+
 	if (!READ_ONCE(end->ring_bytes))
 		return tcp;
-	return min(tcp, jiffies_to_msecs(tcp_jiffies32 - READ_ONCE(end->ring_used_at)));
+	/* The sender may append in a tick that is newer than the one read here. */
+	idle = tcp_jiffies32 - READ_ONCE(end->ring_used_at);
+	return min(tcp, jiffies_to_msecs(max(idle, 0)));
 }
 
 void sks_totals_add(const struct pair_end *end, struct tcp_info *info)
@@ -34,28 +38,38 @@ void sks_totals_add(const struct pair_end *end, struct tcp_info *info)
 	info->tcpi_bytes_received += received;
 	info->tcpi_segs_out += msgs_sent;
 	info->tcpi_data_segs_out += msgs_sent;
-	info->tcpi_delivered += msgs_sent;
 	info->tcpi_segs_in += msgs_received;
 	info->tcpi_data_segs_in += msgs_received;
 	info->tcpi_last_data_sent = idle_of(end, info->tcpi_last_data_sent);
 	info->tcpi_last_data_recv = idle_of(peer, info->tcpi_last_data_recv);
 }
 
+static void keep(struct tcp_sock *tp, const struct pair_end *end, const struct pair_end *peer)
+{
+	const u64 sent = bytes_of(end), received = bytes_of(peer);
+	const u32 msgs_sent = end->ring_msgs, msgs_received = READ_ONCE(peer->ring_msgs);
+
+	WRITE_ONCE(tp->bytes_sent, tp->bytes_sent + sent);
+	WRITE_ONCE(tp->bytes_acked, tp->bytes_acked + sent);
+	WRITE_ONCE(tp->bytes_received, tp->bytes_received + received);
+	WRITE_ONCE(tp->segs_out, tp->segs_out + msgs_sent);
+	WRITE_ONCE(tp->data_segs_out, tp->data_segs_out + msgs_sent);
+	WRITE_ONCE(tp->segs_in, tp->segs_in + msgs_received);
+	WRITE_ONCE(tp->data_segs_in, tp->data_segs_in + msgs_received);
+}
+
 void sks_totals_keep(struct sock *sk, const struct pair_end *end)
 {
 	const struct pair_end *peer = sks_end_peer(end);
-	struct tcp_sock *tp = tcp_sk(sk);
-	u64 sent, received;
 
 	if (!peer)
 		return;
-	sent = bytes_of(end);
-	received = bytes_of(peer);
-	tp->bytes_sent += sent;
-	tp->bytes_acked += sent;
-	tp->bytes_received += received;
-	tp->segs_out += end->ring_msgs;
-	tp->data_segs_out += end->ring_msgs;
-	tp->segs_in += READ_ONCE(peer->ring_msgs);
-	tp->data_segs_in += READ_ONCE(peer->ring_msgs);
+	/* TCP counts the segments that come in under the spinlock, whoever owns the socket. */
+	if (sock_owned_by_user_nocheck(sk)) {
+		spin_lock_bh(&sk->sk_lock.slock);
+		keep(tcp_sk(sk), end, peer);
+		spin_unlock_bh(&sk->sk_lock.slock);
+	} else {
+		keep(tcp_sk(sk), end, peer);
+	}
 }

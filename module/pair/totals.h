@@ -16,9 +16,11 @@ struct sock;
  */
 void sks_totals_add(const struct pair_end *end, struct tcp_info *info);
 
-/* Adds the same to what TCP itself counts of @sk, as its end is about to be detached: TCP answers
- * from then on, and no counter goes back. Only counters that TCP's algorithms do not read: not the
- * deliveries, nor the times. The socket is locked, or is being destroyed.
+/* Adds the same to what TCP itself counts of @sk, as its end is about to be detached. TCP answers
+ * from then on, and no counter goes back. The times stay TCP's, because it restarts from idleness
+ * by them. A few of its rules read the counters: it bounds the age of ACKs by bytes_acked, and
+ * pacing begins after ten segments of data. They act as they would if those bytes had gone by TCP.
+ * The socket is locked.
  */
 void sks_totals_keep(struct sock *sk, const struct pair_end *end);
 

@@ -204,16 +204,6 @@ void unload(void)
 	}
 }
 
-int module_users(void)
-{
-	FILE *f = fopen("/sys/module/socksplice/refcnt", "r");
-	int users = -1;
-
-	check(f && fscanf(f, "%d", &users) == 1, "the module is not loaded");
-	fclose(f);
-	return users;
-}
-
 void load(const char *params)
 {
 	check(!syscall(SYS_finit_module, module_fd, params, 0), "insmod: %s", strerror(errno));

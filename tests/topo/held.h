@@ -45,7 +45,6 @@ void call_end(struct call *c);
 bool call_is_inside(struct call *c, const char *function);
 void call_wait_inside(struct call *c, const char *function);
 
-int module_users(void);	/* the references on the module */
 void load(const char *params);
 void unload_is_refused(const char *what);
 void unload(void);	/* as often as it takes while a grace period ends */

@@ -65,9 +65,14 @@ fn answer(rows: &[Row]) -> Answer {
 fn change(processes: &PollProcesses, usec: u32) -> Result<Answer> {
     let mut rows = Vec::new();
     let mut failed = Vec::new();
-    for process in selected(processes)? {
-        match change_process(&process, usec) {
-            Ok(changed) => rows.extend(changed),
+    let selected = selected(processes)?;
+    if selected.is_empty() {
+        return Err(Error::new("no process matches").remedy("name processes that run"));
+    }
+    for process in selected {
+        match change_process(&process, usec, &mut rows) {
+            // It has ended meanwhile.
+            Ok(()) | Err(Errno::SRCH | Errno::NOENT) => {}
             Err(e) => failed.push((process, e)),
         }
     }
@@ -79,8 +84,7 @@ fn change(processes: &PollProcesses, usec: u32) -> Result<Answer> {
             rows.len()
         );
         return Err(Error::new(message).remedy(match *e {
-            Errno::PERM => "run it as root: without root you may change only your own processes",
-            Errno::SRCH => "the process has ended: name those that run",
+            Errno::PERM | Errno::ACCESS => "run it as root",
             _ => "ioctl_eventpoll(2) has the reasons",
         }));
     }
@@ -91,13 +95,21 @@ fn change(processes: &PollProcesses, usec: u32) -> Result<Answer> {
     Ok(answer(&rows))
 }
 
-fn change_process(process: &Process, usec: u32) -> std::result::Result<Vec<Row>, Errno> {
-    let mut rows = Vec::new();
+/// Adds what was changed to `rows`, also if it fails then.
+fn change_process(
+    process: &Process,
+    usec: u32,
+    rows: &mut Vec<Row>,
+) -> std::result::Result<(), Errno> {
     for set in EpollSet::of_process(process.pid)? {
-        set.set_usec(usec)?;
-        rows.push(row(process, &set, usec));
+        match set.set_usec(usec) {
+            Ok(()) => rows.push(row(process, &set, usec)),
+            // The process has given the number to another file meanwhile.
+            Err(Errno::NOTTY) => {}
+            Err(e) => return Err(e),
+        }
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// The processes that one of the arguments names.

@@ -93,8 +93,8 @@ fn hook(status: &Status, ftrace: bool) -> Check {
         .remedy("run 'sysctl kernel.ftrace_enabled=1', then load the module again"),
         Some(e) if e.kind() == std::io::ErrorKind::WouldBlock => Check::fail(
             NAME,
-            "nothing is paired or spliced: a process is in getsockopt(TCP_ULP) since before the \
-             module was loaded",
+            "nothing is paired or spliced: a process entered getsockopt(TCP_ULP) before the module \
+             was loaded, and has not left it",
         )
         .remedy("end the process; 'dmesg | grep TCP_ULP' has its id"),
         Some(e) => Check::fail(NAME, format!("not installed, so nothing is paired: {e}")).remedy(
