@@ -80,8 +80,8 @@ static void keeper_work(struct work_struct *work)
 	spin_unlock_bh(&keeper_lock);
 	if (!settled)
 		return;		/* the next last detachment schedules this again */
-	/* A thread that spins would hold the grace period up. A socket that is attached meanwhile is
-	 * seen below. One that is attached later asks for an instance.
+	/* A thread that spins would hold the grace period up. A socket that is attached meanwhile
+	 * is seen below. One that is attached later asks for an instance.
 	 */
 	sks_napi_stop();
 	synchronize_rcu_tasks();

@@ -214,7 +214,7 @@ int sks_rx_tcp_urgent(struct sock *sk, struct rx_turn *turn, struct msghdr *msg,
 	struct pair_end *end;
 	int ret, inq;
 
-	/* TCP does not wait for an urgent byte. But where SO_BUSY_POLL says so it would spin first. */
+	/* TCP does not wait for an urgent byte. But where SO_BUSY_POLL says so, it would spin. */
 	flags |= MSG_DONTWAIT;
 	ret = tcp_prot.recvmsg(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 	lock_sock(sk);

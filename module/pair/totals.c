@@ -64,7 +64,7 @@ void sks_totals_keep(struct sock *sk, const struct pair_end *end)
 
 	if (!peer)
 		return;
-	/* TCP counts the segments that come in under the spinlock, whoever owns the socket. */
+	/* TCP counts segments that come in under the spinlock alone. */
 	if (sock_owned_by_user_nocheck(sk)) {
 		spin_lock_bh(&sk->sk_lock.slock);
 		keep(tcp_sk(sk), end, peer);
