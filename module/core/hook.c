@@ -8,13 +8,13 @@
  * lies in this module. tcp_set_rcvlowat() is hooked in the same way, for paired sockets, and
  * tcp_getsockopt() for TCP_ULP.
  *
- * The calls of before
- *   - Before sks_loaded is set getsockopt(TCP_ULP) is left to TCP, because a module that fails to
- *     load is freed, whatever task is inside.
+ * Calls of getsockopt(TCP_ULP) that began before the module was loaded
+ *   - Before sks_loaded is set, calls are left to TCP, because a module that fails to load is
+ *     freed, whatever task is inside.
  *   - Where such a call may be fatal, look_for_ulp() comes next. It begins with an RCU-tasks grace
- *     period. After it, each call that was not
- *     redirected has left TCP's function, or sleeps in it, or did so since. TCP sleeps there only
- *     in a page fault, in the system call of the task itself. So sks_caller_of_ulp() finds it.
+ *     period. After it, each call that was not redirected has left TCP's function, or sleeps in
+ *     it, or did so since. TCP sleeps there only in a page fault, in the system call of the task
+ *     itself. So sks_caller_of_ulp() finds it.
  *
  * Unloading
  *   - A task that was redirected for a paired socket counts like one in the socket's own
@@ -65,9 +65,9 @@ void sks_hook_register(const struct hook_client *client)
 /* Set by init and exit. No other code of the module runs at the same time. */
 static int splice_status = -EOPNOTSUPP, lowat_status = -EOPNOTSUPP;
 
-/* The same for getsockopt(TCP_ULP). -EAGAIN while calls of TCP's own may be left. Then
- * look_for_ulp() sets it to 0 once, without a lock. The sockets that become ours read it without a
- * lock, too.
+/* The same for getsockopt(TCP_ULP). -EAGAIN while calls of TCP's own may be left; where those are
+ * harmless, for good. Else look_for_ulp() sets it to 0 once, without a lock. A task that attaches a
+ * socket reads it without a lock, too.
  */
 static int ulp_status = -EOPNOTSUPP;
 

@@ -11,8 +11,8 @@
  * The third is tcp_getsockopt(), for TCP_ULP on every TCP socket. TCP reads the ULP slot twice,
  * without the lock, with a page fault between. A socket that became ours, or stopped being ours,
  * meanwhile would have it copy the name from an address near NULL, which is fatal on some
- * architectures. So no socket becomes ours before such calls of TCP's own have ended: see
- * sks_hook_may_attach().
+ * architectures. There no socket becomes ours before such calls of TCP's own have
+ * ended: see sks_hook_may_attach().
  */
 #ifndef SOCKSPLICE_HOOK_H
 #define SOCKSPLICE_HOOK_H

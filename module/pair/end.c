@@ -17,6 +17,7 @@
 
 #include "compat/compat.h"
 #include "core/inflight.h"
+#include "core/napi.h"
 #include "core/slot.h"
 #include "core/stats.h"
 #include "pair/clone.h"
@@ -24,7 +25,6 @@
 #include "pair/guest.h"
 #include "pair/look.h"
 #include "pair/memory.h"
-#include "core/napi.h"
 #include "pair/pages.h"
 #include "pair/pairs.h"
 #include "pair/totals.h"

@@ -2,9 +2,9 @@
 #include <linux/poll.h>
 #include <net/tcp.h>
 
+#include "core/napi.h"
 #include "pair/guest.h"
 #include "pair/look.h"
-#include "core/napi.h"
 #include "pair/wake.h"
 
 /* True if the readable bytes do not reach the low-water mark. SIGIO and poll report nothing then,

@@ -173,13 +173,15 @@ def unload():
         fcntl.ioctl(echo.loop.set.fileno(), EPIOCSPARAMS, struct.pack('IHBB', 2 ** 31 - 1, 0, 0, 0))
         echo.loop.set.poll()
         os._exit(0)
-    polls = counter('napi_polls')
-    while counter('napi_polls') < polls + 1000:
-        pass
-    command('drain')
-    subprocess.run(['rmmod', 'socksplice'], check=True, timeout=20)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    try:
+        polls, limit = counter('napi_polls'), time.monotonic() + 60
+        while counter('napi_polls') < polls + 1000:
+            check(time.monotonic() < limit, 'the thread does not spin')
+        command('drain')
+        subprocess.run(['rmmod', 'socksplice'], check=True, timeout=20)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     echo.rounds(10)
     echo.end()
     subprocess.run(['insmod', os.environ['MODULE_KO'], 'enroll_all=1'], check=True)
