@@ -109,6 +109,9 @@ def resets(mode):
     for side in ("client", "target"):
         with Pair(mode) as p:
             first, second = (p.client, p.target) if side == "client" else (p.target, p.client)
+            # Both ways have begun once bytes came both ways; a reset before that is copied.
+            second.sendall(b"begin")
+            check(read_exactly(first, 5) == b"begin")
             first.sendall(b"some")
             check(read_exactly(second, 4) == b"some")
             reset(first)
