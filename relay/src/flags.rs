@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One listener by options: each becomes the key of the same name in a text that is read and
-//! checked as a file is.
+//! Configures one listener by options. Each option becomes the key of the same name in a TOML text,
+//! which is then read and checked like a file.
 
 use clap::Args;
 use socksplice_relay::config::{self, Config, Mistake};
@@ -17,7 +17,7 @@ pub struct Flags {
     /// How bytes go: auto, sosplice, pipe, copy
     #[arg(long)]
     mode: Option<String>,
-    /// What is read of clients first: plain, tls, connect, socks5
+    /// What is read from clients first: plain, tls, connect, socks5
     #[arg(long)]
     front: Option<String>,
     /// round-robin, least-connections, source-hash
@@ -44,7 +44,7 @@ pub struct Flags {
     /// Bytes after which a connection ends, each way
     #[arg(long, value_name = "SIZE")]
     max_bytes: Option<String>,
-    /// Bytes a second of a connection, each way
+    /// Bytes per second of a connection, each way
     #[arg(long, value_name = "SIZE")]
     bandwidth: Option<String>,
     /// Connections at a time
@@ -53,13 +53,13 @@ pub struct Flags {
     /// Connections at a time from one source
     #[arg(long, value_name = "N")]
     max_per_source: Option<String>,
-    /// New connections a second
+    /// New connections per second
     #[arg(long, value_name = "N")]
     rate: Option<String>,
     /// Networks that may connect
     #[arg(long, value_name = "NETWORK", num_args = 1..)]
     allow: Vec<String>,
-    /// Networks that may not
+    /// Networks that may not connect
     #[arg(long, value_name = "NETWORK", num_args = 1..)]
     deny: Vec<String>,
     /// Where metrics and status are served
@@ -78,8 +78,10 @@ impl Flags {
         self.listen.is_empty()
     }
 
+    /// Builds the configuration.
+    ///
     /// # Errors
-    /// What is wrong with them.
+    /// Returns the mistakes in the options.
     pub fn config(&self) -> Result<Config, Vec<Mistake>> {
         let mut listener = Table::new();
         let mut whole = Table::new();

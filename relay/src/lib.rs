@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! socksplice-relay: a TCP proxy whose bytes the kernel forwards, by SO_SPLICE where the module
-//! socksplice is loaded, by splice(2) elsewhere. The layers, lowest first, each of which uses
-//! only those before it:
+//! socksplice-relay: a TCP proxy that has the kernel forward the bytes. If the module socksplice
+//! is loaded, it uses `SO_SPLICE`, otherwise splice(2).
+//!
+//! These are its layers, lowest first. Each one uses only layers that stand before it:
 //!
 //! - [`net`]: addresses, networks and sockets; [`log`]: lines and messages;
-//! - [`wire`]: parsers of what strangers send before the bytes are forwarded;
-//! - [`transfer`]: two connected sockets, forwarded until both streams have ended;
-//! - [`config`]: the file, checked;
+//! - [`wire`]: parsers of what clients send before the forwarded bytes;
+//! - [`transfer`]: forwards between two connected sockets until both streams have ended;
+//! - [`config`]: reads and checks the configuration;
 //! - [`balance`]: targets, their health, and the choice among them;
 //! - [`serve`]: listeners, connections, limits, reload, upgrade;
 //! - [`admin`]: metrics and status; [`top`]: the client that shows them.

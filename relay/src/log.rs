@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One line for each connection on standard output, and messages on standard error.
+//! Writes one line for each connection to standard output, and messages to standard error.
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
@@ -14,7 +14,7 @@ pub enum Format {
     #[default]
     Logfmt,
     Json,
-    /// no lines at all
+    /// The relay writes no lines.
     Off,
 }
 
@@ -31,12 +31,12 @@ impl FromStr for Format {
     }
 }
 
-/// A message for the administrator.
+/// Writes a message for the administrator to standard error.
 pub fn say(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr(), "socksplice-relay: {}", text.as_ref());
 }
 
-/// The fields of a line, in order.
+/// The fields of a log line, in order.
 #[derive(Default)]
 pub struct Line(Vec<(&'static str, Field)>);
 
@@ -81,7 +81,7 @@ impl Line {
             let _ = match value {
                 Field::Number(n) => write!(out, "{n}"),
                 Field::Seconds(t) => write!(out, "{:.6}", t.as_secs_f64()),
-                // what needs quotes, quotes alike in both formats
+                // logfmt quotes a text only if it must, and then in the same way as JSON.
                 Field::Text(s) if json || !is_plain(s) => write!(out, "{}", quoted(s)),
                 Field::Text(s) => write!(out, "{s}"),
             };
@@ -102,8 +102,8 @@ fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_else(|_| "\"\"".into())
 }
 
-/// Where lines go: to a thread that writes them, so that a slow reader of standard output
-/// delays no connection.
+/// The queue of a thread that writes the lines. A slow reader of standard output therefore delays
+/// no connection.
 pub struct Log {
     queue: SyncSender<String>,
     lost: AtomicU64,
@@ -112,8 +112,10 @@ pub struct Log {
 const QUEUE: usize = 16_384;
 
 impl Log {
+    /// Starts the thread.
+    ///
     /// # Errors
-    /// No thread could be made.
+    /// Returns the error if the thread cannot be created.
     pub fn start() -> io::Result<Log> {
         let (queue, lines) = sync_channel(QUEUE);
         thread::Builder::new()
@@ -137,15 +139,17 @@ impl Log {
         }
     }
 
-    /// Lines lost because the reader of standard output was too slow, or gone.
+    /// Returns the number of lines lost because the reader of standard output was too slow, or
+    /// gone.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits, a second at most, until the lines so far are written.
+    /// Gives the thread half a second to write the queued lines. Returns at once if the queue is
+    /// full or the thread has ended.
     pub fn flush(&self) {
         for _ in 0..100 {
-            // an empty text is written as nothing, and is taken after all before it
+            // The thread writes nothing for an empty text.
             if self.queue.try_send(String::new()).is_err() {
                 return;
             }
@@ -176,7 +180,7 @@ fn write_lines(lines: &Receiver<String>) {
     }
 }
 
-/// The time of day in UTC, as RFC 3339 writes it.
+/// Returns the present time in UTC, in the format of RFC 3339.
 pub fn now() -> String {
     timestamp(
         SystemTime::now()
@@ -188,7 +192,7 @@ pub fn now() -> String {
 fn timestamp(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // days since 1 March 0000, in eras of 400 years
+    // Count days from 1 March of the year 0, in eras of 400 years.
     let z = days + 719_468;
     let day_of_era = z % 146_097;
     let year_of_era =

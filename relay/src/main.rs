@@ -24,7 +24,7 @@ use socksplice_relay::{admin, serve, top};
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// File that says what to do, socksplice-relay.toml(5)
+    /// Configuration file, see socksplice-relay.toml(5)
     #[arg(long, short, value_name = "FILE", conflicts_with = "listen")]
     config: Option<PathBuf>,
     /// Threads that forward [default: one for each CPU]
@@ -36,7 +36,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Name every mistake of a configuration file
+    /// List all mistakes in a configuration file
     Check { file: PathBuf },
     /// Print a running relay's status as JSON
     Status {
@@ -46,14 +46,14 @@ enum Command {
         #[arg(long)]
         connections: bool,
     },
-    /// Show what goes through a running relay
+    /// Show the busiest connections of a running relay
     Top {
         #[arg(long, default_value = DEFAULT_ADMIN)]
         admin: Address,
-        /// Seconds between two looks
+        /// Seconds between two updates
         #[arg(long, default_value_t = 1.0)]
         delay: f64,
-        /// Looks, then the end [default: until interrupted at a terminal, else one]
+        /// Number of updates [default: until interrupted at a terminal, else one]
         #[arg(long)]
         times: Option<u64>,
     },
@@ -61,8 +61,9 @@ enum Command {
 
 const DEFAULT_ADMIN: &str = "unix:/run/socksplice-relay/admin.sock";
 
-/// What cannot be done, and what is said wrongly.
+/// Exit status if the relay, or the command, fails.
 const FAILED: u8 = 1;
+/// Exit status if the command line is wrong.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {

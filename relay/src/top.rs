@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `socksplice-relay status` and `top`: what a running relay's admin socket says.
+//! `socksplice-relay status` and `top`: clients of a running relay's admin socket.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Read, Write};
@@ -14,10 +14,10 @@ use crate::net::Address;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The body of a page.
+/// Requests a page and returns its body.
 ///
 /// # Errors
-/// Nobody answers there, or not as a relay does.
+/// Returns a message if no relay answers, or its answer is no page.
 pub fn get(admin: &Address, page: &str) -> Result<String, String> {
     let failed = |e: io::Error| format!("{admin}: {e}");
     let request = format!("GET {page} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n\r\n");
@@ -45,10 +45,11 @@ pub fn get(admin: &Address, page: &str) -> Result<String, String> {
     }
 }
 
-/// Prints what goes through the relay, again and again at a terminal, once or `times` elsewhere.
+/// Prints the busiest connections of the relay `times` times. Without `times` it prints them until
+/// interrupted at a terminal, and once elsewhere.
 ///
 /// # Errors
-/// The relay does not answer.
+/// Returns a message if the relay does not answer.
 pub fn top(admin: &Address, delay: Duration, times: Option<u64>) -> Result<(), String> {
     let screen = io::stdout().is_terminal();
     let times = times.unwrap_or(if screen { u64::MAX } else { 1 });
@@ -62,7 +63,7 @@ pub fn top(admin: &Address, delay: Duration, times: Option<u64>) -> Result<(), S
             .and_then(|()| io::stdout().flush())
             .is_err()
         {
-            // the reader has gone
+            // The reader of standard output has gone.
             return Ok(());
         }
         before = after;
@@ -91,7 +92,7 @@ fn sample(admin: &Address) -> Result<Sample, String> {
     })
 }
 
-/// Lines of connections that are shown.
+/// Number of connections shown.
 const SHOWN: usize = 20;
 
 fn table(before: &Sample, after: &Sample) -> String {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `SO_SPLICE`: the kernel forwards what one TCP socket, the *source*, receives into
-//! another one, the *sink*. so_splice(4) describes what it does, which errors it gives,
-//! and what the administrator has to do: `socksplice feature set so-splice on`.
+//! `SO_SPLICE`: the kernel forwards the bytes that one TCP socket, the *source*, receives to
+//! another one, the *sink*. so_splice(4) describes the semantics and the errors. The
+//! administrator first has to enter `socksplice feature set so-splice on`.
 //!
-//! A proxy's direction, which copies where it cannot be spliced:
+//! One direction of a proxy, which copies if the kernel cannot splice:
 //!
 //! ```no_run
 //! use std::io;
@@ -15,24 +15,24 @@
 //!             return Err(error);
 //!         }
 //!     }
-//!     // While spliced, a read waits: this returns after the splice has ended, and
-//!     // carries what it left.
+//!     // While spliced, a read waits. So this returns after the splice has ended, and
+//!     // forwards the bytes that it left.
 //!     let copied = io::copy(&mut source, &mut sink)?;
-//!     // No end of stream is sent on by a splice.
+//!     // A splice does not forward the end of the stream.
 //!     sink.shutdown(Shutdown::Write)?;
 //!     Ok(so_splice::moved(source).unwrap_or(0) + copied)
 //! }
 //! ```
 //!
-//! Where this fails, reset the sink (`SO_LINGER` of zero, and close). Otherwise its peer takes
-//! a stream that was cut off for a whole one. `examples/relay.rs` does that.
+//! If this fails, reset the sink (`SO_LINGER` of zero, and close). Otherwise the sink's peer
+//! takes a stream that was cut off for a complete one. `examples/relay.rs` shows how.
 //!
-//! A splice belongs to the source's socket in the kernel, not to a value of the program:
-//! it goes on when the descriptors that it was made with are dropped but others of the
-//! same sockets live, and ends by itself. So there is no guard here that would end one.
+//! A splice belongs to the source's socket in the kernel, not to a value of the program, and
+//! ends by itself. If the program drops the descriptors that it spliced, but has others of the
+//! same sockets, the splice goes on. So this crate has no guard that ends a splice.
 //!
-//! For Linux only. A 32-bit program can splice, but not set [`Options`]: the kernel takes the
-//! struct of 64-bit programs.
+//! For Linux only. A 32-bit program can splice, but cannot set [`Options`]: the kernel accepts
+//! only the struct of 64-bit programs.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("so-splice is for Linux only: SO_SPLICE comes from the kernel module socksplice");
@@ -44,11 +44,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 use std::time::Duration;
 
-// As in include/socksplice.h.
+// The values of include/socksplice.h.
 const LEVEL: c_int = libc::IPPROTO_IP;
 const SO_SPLICE: c_int = 0x5350;
 
-/// `struct splice` of include/socksplice.h
+/// `struct splice` of include/socksplice.h.
 #[repr(C)]
 struct Argument {
     sp_fd: c_int,
@@ -56,7 +56,7 @@ struct Argument {
     sp_idle: libc::timeval,
 }
 
-/// When a splice ends by itself, besides the end of the source's stream and errors.
+/// The limits of a splice. It also ends with the source's stream, and with an error.
 ///
 /// ```
 /// use std::time::Duration;
@@ -69,16 +69,17 @@ struct Argument {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Bytes after which the source's `SO_ERROR` is `EFBIG`: 1 to `i64::MAX`. `None`: no
-    /// limit.
+    /// Number of bytes, 1 to `i64::MAX`, after which the splice ends. The source's `SO_ERROR` is
+    /// then `EFBIG`. `None` means no limit.
     pub max: Option<u64>,
-    /// Time without a byte moved after which it is `ETIMEDOUT`: above zero; counted in
-    /// microseconds, rounded up. `None`: for ever.
+    /// Time without a moved byte after which the splice ends. The source's `SO_ERROR` is then
+    /// `ETIMEDOUT`. The time must be above zero, and is rounded up to microseconds. `None` means no
+    /// limit.
     pub idle: Option<Duration>,
 }
 
 impl Options {
-    /// No limits.
+    /// Returns options without limits.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -125,13 +126,15 @@ impl Options {
     }
 }
 
-/// Has the kernel forward to `sink` what `source` receives, beginning with what it has
-/// received and nobody has read.
+/// Starts a splice: the kernel forwards to `sink` the bytes that `source` receives. Bytes that
+/// `source` has received and nobody has read go first.
 ///
 /// # Errors
-/// Those of so_splice(4), with both sockets as they were. [`is_unavailable`] tells those
-/// after which a program should copy. [`io::ErrorKind::InvalidInput`] also for `options` that are
-/// out of range, and [`io::ErrorKind::Unsupported`] for any but the default in a 32-bit program.
+/// Returns the errors of so_splice(4). Both sockets are then unchanged. [`is_unavailable`] tells
+/// after which of them a program should copy.
+///
+/// Returns [`io::ErrorKind::InvalidInput`] also if `options` are out of range. In a 32-bit
+/// program, returns [`io::ErrorKind::Unsupported`] if they are not the default.
 pub fn splice(source: impl AsFd, sink: impl AsFd, options: Options) -> io::Result<()> {
     let argument = options.argument(sink.as_fd().as_raw_fd())?;
     if cfg!(not(target_pointer_width = "64")) {
@@ -151,25 +154,26 @@ pub fn splice(source: impl AsFd, sink: impl AsFd, options: Options) -> io::Resul
     )
 }
 
-/// Ends the splice whose source this is. What it has not sent is there to be read.
+/// Ends the splice of `source`. Bytes that were not sent can then be read from `source`.
 ///
 /// # Errors
-/// `ENOTCONN` where there is none.
+/// Returns `ENOTCONN` if `source` is not spliced.
 pub fn unsplice(source: impl AsFd) -> io::Result<()> {
     let none: c_int = -1;
     set(source, ptr::from_ref(&none).cast(), mem::size_of::<c_int>())
 }
 
-/// Bytes that the splice of `source` has moved so far; or, once it has ended, that the
-/// last one did.
+/// Returns the bytes that the splice of `source` has moved so far. After the splice, returns
+/// the bytes that the last one moved.
 ///
 /// # Errors
-/// `ENOPROTOOPT` where the module is not loaded, `EPROTONOSUPPORT` for what is not TCP.
+/// Returns `ENOPROTOOPT` if the module is not loaded, and `EPROTONOSUPPORT` if `source` is not
+/// a TCP socket.
 pub fn moved(source: impl AsFd) -> io::Result<u64> {
     let mut bytes = 0u64;
     let mut len = mem::size_of::<u64>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `bytes`, and the length to `len`;
-    // the descriptor is borrowed, so open.
+    // SAFETY: the kernel writes at most `len` bytes to `bytes`, and the length to `len`.
+    // The descriptor is borrowed, so it is open.
     let status = unsafe {
         libc::getsockopt(
             source.as_fd().as_raw_fd(),
@@ -186,16 +190,16 @@ pub fn moved(source: impl AsFd) -> io::Result<u64> {
     }
 }
 
-/// Whether after this error of [`splice`] a program should copy, which works, or tells what
-/// is the matter:
-/// - `ENOPROTOOPT`: the module is not loaded, or the feature off;
-/// - `EPERM`: the caller may not splice;
-/// - `EINVAL`: a socket is used in another way, such as by kTLS;
-/// - `EPROTONOSUPPORT`: a socket is not TCP; MPTCP is what a server may have without having
-///   asked for it (Go's listeners, from 1.24);
-/// - `ENOMEM`: a splice takes memory of the kernel's, which is charged to the caller;
-/// - `ENOTCONN`: a connection has ended. What the source received before can be read all the
-///   same: a server may have answered and closed before anybody came to splice this way.
+/// True if a program should copy after [`splice`] has returned `error`. The copy then works,
+/// or its own error tells what is wrong. These are the errors:
+/// - `ENOPROTOOPT`: the module is not loaded, or the feature is off.
+/// - `EPERM`: the caller may not splice.
+/// - `EINVAL`: a socket is in other use, such as kTLS.
+/// - `EPROTONOSUPPORT`: a socket is not TCP. It may be MPTCP, which a server may get without
+///   asking for it, as with Go's listeners from 1.24 on.
+/// - `ENOMEM`: there is no memory for the splice, which is charged to the caller.
+/// - `ENOTCONN`: a connection has ended. The bytes that the source received before can still be
+///   read. A server may have answered and closed before the program spliced this direction.
 pub fn is_unavailable(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -211,8 +215,8 @@ pub fn is_unavailable(error: &io::Error) -> bool {
 }
 
 fn set(source: impl AsFd, value: *const c_void, len: usize) -> io::Result<()> {
-    // SAFETY: all callers pass a value that lives in their frame, and its size; the
-    // kernel only reads it. The descriptor is borrowed, so open.
+    // SAFETY: all callers pass a value that lives in their frame, and its size. The kernel
+    // only reads it. The descriptor is borrowed, so it is open.
     let status = unsafe {
         libc::setsockopt(
             source.as_fd().as_raw_fd(),

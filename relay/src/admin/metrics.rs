@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Metrics in the text format of OpenMetrics, made for each scrape from what is counted anyway.
+//! Metrics in the text format of OpenMetrics. Each scrape builds them from the relay's counters.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;

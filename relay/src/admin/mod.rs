@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Metrics for Prometheus and status as JSON, over HTTP.
+//! The HTTP server of the admin sockets: metrics for Prometheus, and status as JSON.
 
 mod metrics;
 mod status;
@@ -20,13 +20,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use crate::net::Stream;
 use crate::serve::Shared;
 
-/// How long a client may take to send its request's head.
+/// Time that a client has to send the header of a request.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// How long it may use a connection.
+/// Time after which the relay closes a client's connection, even if the client still uses it.
 const WHOLE: Duration = Duration::from_secs(300);
 
-/// Serves one connection.
+/// Serves HTTP on one connection to an admin socket.
 pub fn serve(stream: Stream, shared: Arc<Shared>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(serve_one(stream, shared))
 }
@@ -38,7 +38,7 @@ async fn serve_one(stream: Stream, shared: Arc<Shared>) {
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    // what a client does wrong is its own affair
+    // An error concerns only this client, whose connection is closed.
     let _ = match stream {
         Stream::Tcp(s) => {
             tokio::time::timeout(WHOLE, http.serve_connection(TokioIo::new(s), answers)).await

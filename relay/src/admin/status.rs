@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Status as JSON. `version` grows when a field changes its meaning or goes away.
+//! Status as JSON. `version` increases when a field is removed or changes its meaning.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -86,10 +86,12 @@ struct Connection {
     seconds: f64,
 }
 
-/// Bytes each way, by listener: of connections that have ended and of those that live.
+/// Returns the bytes up and down of each listener, by its name. They include the bytes of live
+/// connections.
 pub fn bytes(shared: &Shared) -> BTreeMap<String, (Sums, Sums)> {
     let mut all = BTreeMap::new();
-    // A connection that ends after this moment is counted by what it had moved at its end.
+    // The registry's lock makes each connection either live or ended here. If a live one ends
+    // before its sums are read below, its link still has the final sums.
     let (live, ended) = shared.registry.all_and(|| {
         let stats = shared.stats().into_iter();
         stats

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connecting, within a time.
+//! connect(2) with a time limit.
 
 use std::io;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::net::{Peer, Stream, sys};
 
-/// Connects within `time`. Where descriptors are short it waits for one.
+/// Connects to `peer` within `time`. While descriptors or memory are short, tries again.
 ///
 /// # Errors
-/// Those of connect(2); `TimedOut`.
+/// Returns those of socket(2) and connect(2), or `TimedOut` after `time`.
 pub async fn connect(peer: &Peer, time: Duration) -> io::Result<Stream> {
     let end = Instant::now() + time;
     loop {

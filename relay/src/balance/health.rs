@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One target and whether it works, by what connections to it and checks have found.
+//! One target, and whether it is up. The results of connections and of health checks decide that.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -11,11 +11,11 @@ use crate::config::Pool;
 use crate::net::{Address, Peer};
 
 pub struct Target {
-    /// as the configuration names it
+    /// The target as it is written in the configuration.
     pub name: Address,
-    /// where that is now
+    /// An address that `name` resolved to.
     pub peer: Peer,
-    /// connections that it has just now
+    /// Number of live connections and of connect attempts under way.
     active: AtomicUsize,
     pub connections: AtomicU64,
     pub failures: AtomicU64,
@@ -24,8 +24,9 @@ pub struct Target {
 
 #[derive(Default)]
 struct State {
-    /// failures in a row; successes in a row while it is down
+    /// Failures in a row.
     failed: u32,
+    /// Checks that passed in a row while the target is down.
     passed: u32,
     down: Option<Down>,
 }
@@ -33,11 +34,11 @@ struct State {
 struct Down {
     until: Instant,
     back_off: Duration,
-    /// one connection is trying it out, since then
+    /// When the current trial began: the one connection or check that may try the target.
     trying: Option<Instant>,
 }
 
-/// A connection that tries a target out and never tells is forgotten after that time.
+/// Time after which a trial that has reported no result no longer excludes another one.
 const TRIAL: Duration = Duration::from_secs(60);
 
 impl Target {
@@ -64,24 +65,26 @@ impl Target {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection until the guard is dropped.
+    /// Counts a connection, from its connect attempt until the guard is dropped.
     pub fn enter(self: &Arc<Self>) -> Entered {
         self.active.fetch_add(1, Ordering::Relaxed);
         self.connections.fetch_add(1, Ordering::Relaxed);
         Entered(self.clone())
     }
 
-    /// Whether a connection may go there: it is up, or its back-off is over.
+    /// True if a connection may go to the target. The target is up, or its back-off is over and no
+    /// trial is under way.
     pub fn may_try(&self, pool: &Pool, now: Instant) -> bool {
         match &self.lock().down {
             None => true,
-            // the checks find out
+            // Only the health checks try this target.
             Some(_) if pool.check.is_some() => false,
             Some(down) => down.may_try(now),
         }
     }
 
-    /// The same for the one connection or check that really goes there.
+    /// True if the caller may connect now. If the target is down, this begins a trial, and nothing
+    /// else may try the target until that has a result.
     pub fn begin_trial(&self, now: Instant) -> bool {
         match &mut self.lock().down {
             None => true,
@@ -93,7 +96,8 @@ impl Target {
         }
     }
 
-    /// A connection was made, or a check passed. Whether the target has come up by that.
+    /// Records a connection that was made, or a check that passed. Returns true if that brought the
+    /// target up.
     pub fn succeeded(&self, pool: &Pool, by_check: bool) -> bool {
         let mut state = self.lock();
         state.failed = 0;
@@ -102,7 +106,7 @@ impl Target {
         };
         down.trying = None;
         if by_check {
-            // the next check is due at its interval
+            // The back-off must not delay the next check.
             down.until = Instant::now();
             state.passed += 1;
             if state.passed < pool.rise {
@@ -113,7 +117,7 @@ impl Target {
         true
     }
 
-    /// A connection failed, or a check. Whether the target has gone down by that.
+    /// Records a connect attempt or a check that failed. Returns true if that took the target down.
     pub fn failed(&self, pool: &Pool) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let mut state = self.lock();
@@ -123,7 +127,7 @@ impl Target {
         let (first, most) = pool.back_off;
         let now = Instant::now();
         match &mut state.down {
-            // the failure of a connection that began while it was up
+            // This is no trial: the attempt began while the target was up.
             Some(down) if down.trying.is_none() => false,
             Some(down) => {
                 down.back_off = (down.back_off * 2).min(most);
@@ -153,13 +157,13 @@ impl Down {
     }
 }
 
-/// Up to a fifth longer, so that many relays do not come back at the same moment.
+/// Returns `time` plus up to a fifth, at random. Many relays then do not retry at once.
 fn jittered(time: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish() % 1000;
     time + time.mul_f64(random as f64 / 5000.0)
 }
 
-/// A connection that a target has.
+/// Counts a connection of a target until it is dropped.
 pub struct Entered(pub Arc<Target>);
 
 impl Drop for Entered {

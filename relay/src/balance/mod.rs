@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Targets: which there are, which of them work, and which one a connection goes to.
+//! Targets: their addresses, their health, and the choice of one for each connection.
 
 mod connect;
 mod health;

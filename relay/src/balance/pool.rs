@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The targets of one pool: found by name, chosen for a connection, checked.
+//! A pool of targets: resolves their names, checks them, and picks one for each connection.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,8 +18,8 @@ use crate::config::{Balance, Check, Pool};
 use crate::log::say;
 use crate::net::{Address, Peer, Stream, source_key};
 
-/// All targets of the process by name and place: pools that share one share what is known of
-/// it, and so does what a reload puts in place of a pool.
+/// All targets of the process, by name and address. Pools with a target in common share its
+/// health and its counters. So do a pool and its successor after a reload.
 #[derive(Default)]
 pub struct Known(Mutex<HashMap<(Address, Peer), Weak<Target>>>);
 
@@ -36,7 +36,7 @@ impl Known {
         target
     }
 
-    /// Those in use, in the order of their names.
+    /// Returns the targets in use, sorted by name.
     pub fn all(&self) -> Vec<Arc<Target>> {
         let map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = map.values().filter_map(Weak::upgrade).collect();
@@ -51,12 +51,14 @@ pub struct Backends {
     turn: AtomicUsize,
 }
 
-/// How long a name may take to be looked up.
+/// Time limit of one name look-up.
 const LOOK_UP: Duration = Duration::from_secs(5);
 
 impl Backends {
+    /// Resolves the names of `spec`.
+    ///
     /// # Errors
-    /// A name that cannot be resolved.
+    /// Returns a message if a name cannot be resolved.
     pub async fn new(spec: Pool, known: &Known) -> Result<Backends, String> {
         let mut targets = Vec::new();
         for name in &spec.to {
@@ -78,7 +80,7 @@ impl Backends {
             .clone()
     }
 
-    /// Looks its names up again. One that cannot be resolved keeps its targets.
+    /// Resolves the names again. A name that cannot be resolved keeps its targets.
     async fn refresh(&self, known: &Known) {
         let before = self.targets();
         let mut targets = Vec::new();
@@ -96,7 +98,7 @@ impl Backends {
         *self.targets.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(targets);
     }
 
-    /// Looks names up every `interval` and runs the checks, until `stop`.
+    /// Resolves the names every `interval` and runs the checks, until `stop` is cancelled.
     pub async fn tend(
         self: Arc<Self>,
         known: Arc<Known>,
@@ -153,7 +155,7 @@ impl Backends {
         }
     }
 
-    /// The target for a connection from `source`, none of those that were tried before.
+    /// Returns a target for a connection from `source`, but none of those in `tried`.
     pub fn pick(&self, source: Option<IpAddr>, tried: &[Arc<Target>]) -> Option<Arc<Target>> {
         let now = Instant::now();
         let targets = self.targets();
@@ -163,7 +165,7 @@ impl Backends {
             };
             let fit: Vec<_> = targets.iter().filter(fit).collect();
             let chosen = self.choose(&fit, source)?;
-            // another connection may have begun to try it out meanwhile
+            // Another connection may have begun the trial of this target meanwhile.
             if chosen.begin_trial(now) {
                 return Some(chosen.clone());
             }
@@ -197,11 +199,12 @@ fn describe(target: &Target) -> String {
     }
 }
 
-/// Rendezvous hashing: each source has its own order of the targets, and only the sources of
-/// a target that goes away move. The same in every process and version.
+/// Returns the weight of `target` for `source` in rendezvous hashing. A source goes to its target
+/// of the highest weight. If a target goes away, only its sources move. The weights are the same in
+/// every process and version.
 fn weight(source: IpAddr, target: &Target) -> u64 {
     let text = format!("{} {}", source_key(source), target.peer);
-    // FNV-1a, then the finish of SplitMix64
+    // FNV-1a, then the finalizer of SplitMix64.
     let mut x = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, b| {
         (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
     });
@@ -210,7 +213,7 @@ fn weight(source: IpAddr, target: &Target) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Where a name is now, in the order of the addresses.
+/// Resolves a name to its addresses, sorted. Any other address stands for itself.
 async fn look_up(name: &Address) -> io::Result<Vec<Peer>> {
     match name {
         Address::Ip(a) => Ok(vec![Peer::Ip(*a)]),
@@ -229,7 +232,7 @@ async fn look_up(name: &Address) -> io::Result<Vec<Peer>> {
     }
 }
 
-/// The addresses of what a client asks for.
+/// Resolves the destination that a client of CONNECT or SOCKS5 asks for.
 pub async fn resolve(address: &Address) -> io::Result<Vec<Peer>> {
     look_up(address).await
 }
@@ -243,7 +246,7 @@ async fn try_out(target: &Target, check: &Check) -> io::Result<()> {
         Some(expected) => read_expected(&stream, expected).await,
         None => Ok(()),
     };
-    // a server need not keep a connection that nobody will use
+    // A reset frees the server from keeping a connection that nobody will use.
     stream.close_resets(true);
     result
 }

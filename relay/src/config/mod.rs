@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the relay does: socksplice-relay.toml(5), read and checked.
+//! Reads and checks the configuration, socksplice-relay.toml(5).
 
 mod read;
 mod section;
@@ -22,24 +22,24 @@ pub use section::Mistake;
 pub struct Config {
     pub listeners: Vec<Listener>,
     pub log: Format,
-    /// where metrics and status are served
+    /// Addresses that serve metrics and status.
     pub admin: Vec<Address>,
-    /// how long connections may live on after SIGTERM
+    /// Time that connections have to end after SIGTERM.
     pub drain: Duration,
-    /// between two looks at what the targets' names stand for
+    /// Time between two look-ups of the targets' names.
     pub resolve: Duration,
-    /// connections of all listeners together
+    /// Limit for the connections of all listeners together.
     pub max_connections: Option<usize>,
 }
 
-/// What is read, in user space, before the bytes are forwarded.
+/// What the relay reads from a client before it forwards bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Front {
     #[default]
     Plain,
-    /// a ClientHello, which is forwarded too
+    /// A TLS ClientHello, which the target gets too.
     Tls,
-    /// HTTP/1 CONNECT
+    /// An HTTP/1 CONNECT request.
     Connect,
     Socks5,
 }
@@ -87,31 +87,31 @@ impl FromStr for Balance {
     }
 }
 
-/// Active health checks.
+/// Settings of the active health checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     pub interval: Duration,
     pub timeout: Duration,
     pub send: Option<Vec<u8>>,
-    /// what the answer begins with
+    /// Bytes that the answer must begin with.
     pub expect: Option<Vec<u8>>,
 }
 
-/// Targets, one of which a connection goes to.
+/// A set of targets. Each connection goes to one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     pub to: Vec<Address>,
     pub balance: Balance,
-    /// failures in a row after which a target is down
+    /// Failures in a row after which a target is down.
     pub fall: u32,
-    /// successful checks in a row after which it is up again
+    /// Checks passed in a row after which the target is up again.
     pub rise: u32,
-    /// how long a target that is down is left alone, at first and at most
+    /// The first and the longest time for which a target that is down is left alone.
     pub back_off: (Duration, Duration),
     pub check: Option<Check>,
 }
 
-/// Where a ClientHello goes.
+/// Sends connections whose ClientHello matches `sni` and `alpn` to `pool`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub sni: Vec<Pattern>,
@@ -119,11 +119,11 @@ pub struct Route {
     pub pool: Pool,
 }
 
-/// What a client of the front ends CONNECT and SOCKS5 may connect to.
+/// Destinations that a client of the front ends CONNECT and SOCKS5 may reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     pub networks: Vec<Network>,
-    /// none: all of them
+    /// If empty, every port is allowed.
     pub ports: Vec<u16>,
 }
 
@@ -137,11 +137,11 @@ pub struct Listener {
     pub pool: Option<Pool>,
     pub routes: Vec<Route>,
     pub proxy_in: Option<Version>,
-    /// whose PROXY headers are believed; none: everybody's
+    /// Networks whose PROXY headers are believed. If empty, all are.
     pub proxy_from: Vec<Network>,
     pub proxy_out: Option<Version>,
     pub connect_timeout: Duration,
-    /// further targets that are tried
+    /// Number of further targets to try if a connect fails.
     pub retries: u32,
     pub header_timeout: Duration,
     pub idle: Option<Duration>,
@@ -157,7 +157,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// All pools, the one for what no route takes first.
+    /// Returns all pools. The listener's own pool, for connections that no route matches, comes
+    /// first.
     pub fn pools(&self) -> impl Iterator<Item = &Pool> {
         self.pool.iter().chain(self.routes.iter().map(|r| &r.pool))
     }
@@ -166,16 +167,17 @@ impl Listener {
 /// Reads and checks a file.
 ///
 /// # Errors
-/// Every mistake there is, in the order of the lines.
+/// Returns all mistakes, sorted by line. If the TOML syntax is wrong, these are the syntax errors
+/// only.
 pub fn load(path: &Path) -> Result<Config, Vec<Mistake>> {
     let text = fs::read_to_string(path).map_err(|e| vec![Mistake::whole(e.to_string())])?;
     parse(&text)
 }
 
-/// The same for a text.
+/// Reads and checks the text of a file.
 ///
 /// # Errors
-/// The same.
+/// Returns the same as [`load`].
 pub fn parse(text: &str) -> Result<Config, Vec<Mistake>> {
     read::config(text)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! From the tables of the file to what they mean.
+//! Turns the tables of the file into a [`Config`].
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn whole(s: &Section) -> Config {
         .flat_map(|l| &l.listen)
         .chain(&config.admin)
     {
-        // port 0 is a new port each time
+        // Port 0 stands for a new port each time, so it may occur twice.
         let any_port = matches!(a, Address::Ip(a) if a.port() == 0) || matches!(a, Address::Any(0));
         if !any_port && !addresses.insert(a) {
             s.mistake(format!("two listeners are to listen at {a}"));
@@ -191,7 +191,7 @@ fn version_out(text: &str) -> Result<Version, String> {
     }
 }
 
-/// What keys say together.
+/// Checks keys that depend on each other.
 fn agree(s: &Section, l: &Listener) {
     let forwards = matches!(l.front, Front::Plain | Front::Tls);
     if l.front == Front::Plain && !s.has("to") && l.routes.is_empty() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One table of the file, whose keys are taken one by one. What is wrong with any of them is
-//! kept, and so are keys that nobody took.
+//! Reads a table of the file key by key. It collects all mistakes instead of stopping at the first
+//! one. A key that the caller has never asked for is a mistake too.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What is wrong, and in which line.
+/// A mistake in the configuration, with its line if it has one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mistake {
     pub line: Option<usize>,
@@ -31,7 +31,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// All that is wrong with a text.
+/// All mistakes in a text.
 pub struct Mistakes<'t> {
     text: &'t str,
     list: RefCell<Vec<Mistake>>,
@@ -64,7 +64,7 @@ pub type Value<'t> = Spanned<DeValue<'t>>;
 
 pub struct Section<'a, 't> {
     table: &'a DeTable<'t>,
-    /// where it begins
+    /// Offset in the text at which the table begins.
     pub at: usize,
     mistakes: &'a Mistakes<'t>,
     taken: RefCell<Vec<&'static str>>,
@@ -80,12 +80,12 @@ impl<'a, 't> Section<'a, 't> {
         }
     }
 
-    /// A mistake of the table as a whole, or of what keys say together.
+    /// Adds a mistake that concerns the whole table, or several of its keys.
     pub fn mistake(&self, what: impl Into<String>) {
         self.mistakes.add(self.at, what.into());
     }
 
-    /// A mistake of one key, which is there.
+    /// Adds a mistake that concerns one key of the table.
     pub fn mistake_at(&self, key: &'static str, what: impl fmt::Display) {
         let at = self.find(key).map_or(self.at, |v| v.span().start);
         self.mistakes.add(at, format!("{key}: {what}"));
@@ -134,7 +134,8 @@ impl<'a, 't> Section<'a, 't> {
         }
     }
 
-    /// A value, read from a text or a number.
+    /// Returns the value that `read` makes of a key's string or number, or `None` if the key is
+    /// missing. If the value is wrong, adds a mistake and returns `None`.
     pub fn value<T>(
         &self,
         key: &'static str,
@@ -144,12 +145,12 @@ impl<'a, 't> Section<'a, 't> {
         self.read(key, value, read)
     }
 
-    /// A value of a type that reads itself.
+    /// Returns the value of a key, parsed by the [`FromStr`] of its type.
     pub fn parsed<T: FromStr<Err = String>>(&self, key: &'static str) -> Option<T> {
         self.value(key, str::parse)
     }
 
-    /// A whole number in a range.
+    /// Returns a whole number from `least` to `most`.
     pub fn number(&self, key: &'static str, least: u64, most: u64) -> Option<u64> {
         self.value(key, |text| {
             let number = text.parse().ok().filter(|n| (least..=most).contains(n));
@@ -157,7 +158,7 @@ impl<'a, 't> Section<'a, 't> {
         })
     }
 
-    /// A list of values; one alone stands for a list of one.
+    /// Returns a list of values. A single value stands for a list of one.
     pub fn list<T>(&self, key: &'static str, read: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
         let Some(value) = self.take(key) else {
             return Vec::new();
@@ -173,13 +174,13 @@ impl<'a, 't> Section<'a, 't> {
         }
     }
 
-    /// A table within this one.
+    /// Returns the table at a key.
     pub fn table(&self, key: &'static str) -> Option<Section<'a, 't>> {
         let value = self.take(key)?;
         self.section(key, value)
     }
 
-    /// Tables within this one, `[[key]]`.
+    /// Returns the tables at a key, each written as `[[key]]`.
     pub fn tables(&self, key: &'static str) -> Vec<Section<'a, 't>> {
         let Some(value) = self.take(key) else {
             return Vec::new();
@@ -211,7 +212,7 @@ impl<'a, 't> Section<'a, 't> {
         }
     }
 
-    /// Complains about keys that nobody took.
+    /// Adds a mistake for each key that the caller has never asked for.
     pub fn leftover(&self) {
         let taken = self.taken.borrow();
         for (key, _) in self.table.iter() {
@@ -230,7 +231,7 @@ fn a(value: &DeValue) -> String {
     format!("a value of the type {}", value.type_str())
 }
 
-/// Whether two keys differ by `-` and `_`, by the order of their letters, or by one letter.
+/// True if two keys differ only in `-` and `_`, in the order of their letters, or in one letter.
 fn is_near(a: &str, b: &str) -> bool {
     let (a, b) = (a.replace('-', "_"), b.replace('-', "_"));
     let sorted = |s: &str| {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Times and sizes.
+//! Parsers of times and sizes.
 
 use std::time::Duration;
 
-/// `250ms`, `5s`, `2m`, `1h`, `1d`; a bare number is seconds.
+/// Parses a time such as `250ms`, `5s`, `2m`, `1h` or `1d`. A number alone means seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let milliseconds: u64 = match unit {
@@ -22,13 +22,13 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .parse::<u64>()
         .ok()
         .and_then(|n| n.checked_mul(milliseconds))
-        // a hundred years: no sum of times overflows
+        // A hundred years at most, so that no sum of times overflows.
         .filter(|n| *n <= 3_155_760_000_000)
         .ok_or_else(|| format!("'{text}' is no time (such as 250ms, 5s, 2m, 1h, 1d)"))?;
     Ok(Duration::from_millis(value))
 }
 
-/// `500`, `64K`, `10M`, `2G`: bytes, by powers of 1024.
+/// Parses a number of bytes such as `500`, `64K`, `10M` or `2G`. The units are powers of 1024.
 pub fn size(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let shift = match unit {

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where to listen, and where to connect to.
+//! Addresses to listen at and to connect to, and the addresses of peers.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// An address as a configuration names it.
+/// An address as it is written in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
     Ip(SocketAddr),
-    /// `*:PORT`: every address of both families, by one socket
+    /// `*:PORT`: one socket listens at every address of both families.
     Any(u16),
-    /// a host name, resolved anew while the relay runs
+    /// A host name, which the relay resolves again at intervals.
     Name(String, u16),
     Unix(PathBuf),
-    /// `systemd:NAME`: a socket that systemd passed
+    /// `systemd:NAME`: a socket that systemd passed.
     Passed(String),
 }
 
 impl Address {
-    /// Whether a relay can listen there.
+    /// True if a relay can listen at this address.
     pub fn can_listen(&self) -> bool {
         !matches!(self, Address::Name(..))
     }
 
-    /// Whether a relay can connect there.
+    /// True if a relay can connect to this address.
     pub fn can_connect(&self) -> bool {
         match self {
             Address::Ip(a) => a.port() != 0 && !a.ip().is_unspecified(),
@@ -72,7 +72,7 @@ impl FromStr for Address {
 }
 
 fn unix(path: &str) -> Result<Address, String> {
-    // sun_path holds 108 bytes, the last of which is zero
+    // sun_path has 108 bytes, with the zero at the end.
     if path.is_empty() || path.len() > 107 || path.contains('\0') {
         return Err(format!(
             "'{path}' cannot be the path of a Unix socket (1 to 107 bytes)"
@@ -81,7 +81,7 @@ fn unix(path: &str) -> Result<Address, String> {
     Ok(Address::Unix(path.into()))
 }
 
-/// A host name by the rules of RFC 1123, with underscores.
+/// True if `host` is a host name by RFC 1123. Underscores are also allowed.
 pub fn is_name(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let label = |l: &str| {
@@ -91,7 +91,7 @@ pub fn is_name(host: &str) -> bool {
             && l.bytes()
                 .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
-    // "1.2.3" or "300.1.1.1" is a mistaken address, never a name: no top-level domain is a number
+    // No top-level domain is a number, so "1.2.3" and "300.1.1.1" are mistaken addresses.
     let last = host.rsplit('.').next().unwrap_or("");
     (1..=253).contains(&host.len())
         && host.split('.').all(label)
@@ -110,12 +110,12 @@ impl fmt::Display for Address {
     }
 }
 
-/// One end of a connection, as a log names it and as it is connected to.
+/// The address of a client or a target, for connect(2) and for the log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
     Ip(SocketAddr),
     Unix(PathBuf),
-    /// a client that has not bound its Unix socket to a path
+    /// A client whose Unix socket is not bound to a path.
     Unnamed,
 }
 
@@ -149,7 +149,8 @@ impl fmt::Display for Peer {
     }
 }
 
-/// An IPv4 address that a socket of both families shows as `::ffff:a.b.c.d`, as what it is.
+/// Returns the IPv4 address of an IPv4-mapped IPv6 address (`::ffff:a.b.c.d`), which a socket of
+/// both families reports. Any other address stays as it is.
 pub fn plain(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
@@ -157,8 +158,8 @@ pub fn plain(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// What a source counts as for limits: an IPv4 address, or the /64 of an IPv6 one, since a
-/// host has the whole of such a network to itself.
+/// Returns the address under which a source is counted: its IPv4 address, or the /64 of its IPv6
+/// address. A single host may use all addresses of a /64.
 pub fn source_key(ip: IpAddr) -> IpAddr {
     match plain(ip) {
         IpAddr::V6(v6) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sockets that listen.
+//! Listening sockets.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -12,14 +12,14 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::{Address, Peer, Stream};
 
-/// A socket that listens.
+/// A listening socket, TCP or Unix.
 #[derive(Debug)]
 pub enum Bound {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// A connection, and who made it.
+/// A connection, and the address of its client.
 pub struct Accepted {
     pub stream: Stream,
     pub peer: Peer,
@@ -31,7 +31,7 @@ impl Bound {
     /// Listens at `address`.
     ///
     /// # Errors
-    /// Those of socket(2), bind(2) and listen(2).
+    /// Returns those of socket(2), bind(2) and listen(2).
     pub fn bind(address: &Address) -> io::Result<Bound> {
         match address {
             Address::Ip(a) => Self::tcp(*a, true),
@@ -62,7 +62,7 @@ impl Bound {
         Ok(Bound::Tcp(TcpListener::from_std(socket.into())?))
     }
 
-    /// A socket file that nobody listens at any more is replaced.
+    /// Listens at `path`. Replaces the file of a socket that no process listens at any more.
     fn unix(path: &Path) -> io::Result<Bound> {
         let address = SockAddr::unix(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
@@ -77,10 +77,10 @@ impl Bound {
         Ok(Bound::Unix(UnixListener::from_std(socket.into())?))
     }
 
-    /// A socket that another process bound, and passed on.
+    /// Takes over a listening socket that another process has bound and passed on.
     ///
     /// # Errors
-    /// It does not listen, or is neither TCP nor Unix.
+    /// Returns an error if the socket does not listen, or is neither TCP nor Unix.
     pub fn adopt(fd: OwnedFd) -> io::Result<Bound> {
         let socket = Socket::from(fd);
         socket.set_nonblocking(true)?;
@@ -95,7 +95,7 @@ impl Bound {
         }
     }
 
-    /// Where it listens, as a configuration would name it.
+    /// Returns the address at which the socket listens, in the form of the configuration.
     pub fn address(&self) -> io::Result<Address> {
         match self {
             Bound::Tcp(l) => {
@@ -120,7 +120,7 @@ impl Bound {
     }
 
     /// # Errors
-    /// Those of accept(2).
+    /// Returns those of accept(2).
     pub async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Bound::Tcp(l) => {

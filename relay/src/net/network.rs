@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Networks, for lists of allowed and denied addresses.
+//! Networks, for lists of allowed and of denied addresses.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use super::address::plain;
 
-/// A network in CIDR notation; an address alone is a network of one.
+/// A network in CIDR notation. An address alone is a network of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     base: IpAddr,

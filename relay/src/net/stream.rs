@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A connected socket, TCP or Unix, used by both directions at once.
+//! A connected socket, TCP or Unix. Both directions of a link use it at the same time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,8 +31,8 @@ impl Stream {
         }
     }
 
-    /// Runs a system call that says `EAGAIN` where the socket is not ready, and has the next
-    /// [`ready`](Self::ready) wait if it does.
+    /// Runs a non-blocking system call on the socket. If `call` returns `EAGAIN`, tokio clears the
+    /// readiness, so that the next [`ready`](Self::ready) waits.
     pub fn try_io<R>(
         &self,
         interest: Interest,
@@ -51,8 +51,8 @@ impl Stream {
         })
     }
 
-    /// Whether there is something to be read: `Ok(false)` at the end of the stream. Of tokio's
-    /// readiness it knows nothing: for use within [`try_io`](Self::try_io).
+    /// Returns true if a byte can be read, and false at the end of the stream. Ignores tokio's
+    /// readiness: to clear it on `EAGAIN`, call this within [`try_io`](Self::try_io).
     pub fn peek_now(&self) -> io::Result<bool> {
         let mut byte = [0u8];
         let (n, _) = recv(self, &mut byte[..], RecvFlags::DONTWAIT | RecvFlags::PEEK)?;
@@ -69,7 +69,8 @@ impl Stream {
         })
     }
 
-    /// Appends to `buffer` what comes next, `most` bytes at most; 0 at the end of the stream.
+    /// Waits for bytes and appends at most `most` of them to `buffer`. Returns their number, 0 at
+    /// the end of the stream.
     pub async fn read_more(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
         let before = buffer.len();
         loop {
@@ -95,10 +96,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until a write that said `EAGAIN` is worth another try.
+    /// Waits until a write that returned `EAGAIN` may be tried again.
     ///
-    /// An error that was taken from the socket leaves tokio's "closed for writing" set for
-    /// ever, and it would not wait any more: then this waits by the clock.
+    /// An error of the socket sets tokio's "closed for writing". That stays set after the error has
+    /// been taken, and tokio then never waits again. In this case the function sleeps for 2 ms.
     pub async fn writable(&self) -> io::Result<()> {
         let ready = self.ready(Interest::WRITABLE).await?;
         if ready.is_write_closed() {
@@ -107,17 +108,17 @@ impl Stream {
         Ok(())
     }
 
-    /// The socket's pending error, which is cleared.
+    /// Returns the socket's pending error (`SO_ERROR`) and clears it.
     pub fn take_error(&self) -> Option<io::Error> {
         SockRef::from(self).take_error().ok().flatten()
     }
 
-    /// Whether the socket is still connected: not reset, and not closed by both ends.
+    /// True while the socket is connected, that is, until a reset or until both ends have closed.
     pub fn is_connected(&self) -> bool {
         rustix::net::getpeername(self).is_ok()
     }
 
-    /// Its own address, where that is one of IP.
+    /// Returns the socket's own address if it is a TCP socket.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
             Stream::Tcp(s) => s.local_addr().ok(),
@@ -129,14 +130,14 @@ impl Stream {
         Ok(shutdown(self, Shutdown::Write)?)
     }
 
-    /// Has the close of the socket reset the connection, or not.
+    /// Sets whether closing the socket resets the connection (`SO_LINGER` of zero).
     pub fn close_resets(&self, yes: bool) {
         let linger = yes.then_some(Duration::ZERO);
         let _ = SockRef::from(self).set_linger(linger);
     }
 
-    /// Resets the connection, as soon as the peer has acknowledged all bytes that were sent,
-    /// or after a second: a reset overtakes bytes that still wait.
+    /// Prepares the socket so that closing it resets the connection. First waits, a second at most,
+    /// until the peer has acknowledged all bytes: a reset discards those still in the send queue.
     pub async fn reset(&self) {
         let mut pause = Duration::from_millis(1);
         let mut waited = Duration::ZERO;
@@ -152,7 +153,8 @@ impl Stream {
         self.close_resets(true);
     }
 
-    /// Has small writes sent at once, and a dead peer noticed.
+    /// Sets `TCP_NODELAY`, which sends small writes at once, and keepalive, which notices a dead
+    /// peer.
     pub fn tune(&self) {
         if self.is_tcp() {
             let socket = SockRef::from(self);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! System calls for which no safe wrapper is at hand, and the descriptor limit.
+//! System calls that no crate wraps safely, the limit of open files, and tests of errors.
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -7,31 +7,32 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Bytes that a socket has not sent yet, or whose receipt the peer has not acknowledged.
+/// Returns the number of bytes that a socket has not sent yet, or that its peer has not
+/// acknowledged.
 pub fn unsent(socket: impl AsFd) -> io::Result<u32> {
     const SIOCOUTQ: Opcode = 0x5411;
-    // SAFETY: SIOCOUTQ writes one int, which is what the getter has room for.
+    // SAFETY: SIOCOUTQ writes one int, and the getter has room for one.
     #[allow(unsafe_code)]
     let bytes: i32 = unsafe { ioctl(socket, Getter::<SIOCOUTQ, i32>::new())? };
     Ok(bytes.try_into().unwrap_or(0))
 }
 
-/// A descriptor that the environment says this process was started with. `None` if it is not
+/// Takes ownership of a descriptor that this process was started with. Returns `None` if it is not
 /// open.
 ///
-/// The caller must take each number once, before anything else was opened.
+/// The caller must take each number only once, and before the process opens other descriptors.
 pub fn inherited(fd: RawFd) -> Option<OwnedFd> {
     if fd <= 2 || !std::path::Path::new(&format!("/proc/self/fd/{fd}")).exists() {
         return None;
     }
-    // SAFETY: the descriptor is open, and by the contract above nobody else owns it.
+    // SAFETY: the descriptor is open, and by the contract above nothing else owns it.
     #[allow(unsafe_code)]
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC).ok()?;
     Some(fd)
 }
 
-/// Raises the limit of open files as far as the hard limit allows, and returns it.
+/// Raises the limit of open files to the hard limit. Returns the limit that is then in force.
 pub fn raise_descriptor_limit() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current < maximum || maximum.is_none() {
@@ -44,7 +45,7 @@ pub fn raise_descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(1 << 20)
 }
 
-/// Whether an error says that something is short that may be there again soon.
+/// True if the error is a shortage of descriptors or memory, which may soon be over.
 pub fn is_shortage(error: &io::Error) -> bool {
     use rustix::io::Errno;
     [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM]
@@ -52,7 +53,7 @@ pub fn is_shortage(error: &io::Error) -> bool {
         .any(|e| error.raw_os_error() == Some(e.raw_os_error()))
 }
 
-/// Whether an error is this one.
+/// True if the error is `errno`.
 pub fn is(error: &io::Error, errno: rustix::io::Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }

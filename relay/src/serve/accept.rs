@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The task of one socket that listens.
+//! The task that accepts the connections of one listening socket.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,7 +15,7 @@ use super::shared::{Role, Service, Shared};
 use crate::log::say;
 use crate::net::{Accepted, Bound, sys};
 
-/// Accepts at `bound` until `stop`.
+/// Spawns the task, which accepts at `bound` until `stop` is cancelled.
 pub fn start(
     bound: Arc<Bound>,
     role: Role,
@@ -41,7 +41,7 @@ async fn accept(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
             tokio::spawn((shared.admin)(accepted.stream, shared.clone()));
         },
         Role::Serve(slot) => loop {
-            // What there is no room for waits in the socket's queue.
+            // At the limit, further connections wait in the socket's accept queue.
             let Ok(permit) = shared.slots.clone().acquire_owned().await else {
                 return;
             };
@@ -51,13 +51,14 @@ async fn accept(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
             }
             service.stats.below(service.spec.max_connections).await;
             let accepted = next(bound).await;
-            // a reload may have come while it waited
+            // A reload may have replaced the service while this task waited.
             begin(present(slot), shared, accepted, permit);
         },
     }
 }
 
-/// Those who have connected by the time at which the socket is closed.
+/// Serves the connections that wait in the accept queue, because closing the socket would reset
+/// them. Stops at the limit of connections.
 async fn rest(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
     let Role::Serve(slot) = role else { return };
     for _ in 0..shared.most {
@@ -71,7 +72,7 @@ async fn rest(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
     }
 }
 
-/// Has a task of its own serve a connection.
+/// Spawns a task that serves one connection.
 fn begin(
     service: Arc<Service>,
     shared: &Arc<Shared>,
@@ -83,7 +84,7 @@ fn begin(
         Some(live) => {
             tokio::spawn(connection::serve(service, shared, accepted, (permit, live)));
         }
-        // Another address of the same listener was quicker.
+        // The listener is at its limit: another of its sockets was faster, or this one is closing.
         None => {
             tokio::spawn(async move {
                 let live = service.stats.enter(most).await;
@@ -93,15 +94,15 @@ fn begin(
     }
 }
 
-/// The next connection. Where something is short it waits for that.
+/// Returns the next connection. While descriptors or memory are short, tries again.
 async fn next(bound: &Bound) -> Accepted {
     let mut said = false;
     loop {
         match bound.accept().await {
             Ok(accepted) => return accepted,
-            // The client has gone again.
+            // The client has reset the connection before this call.
             Err(e) if e.kind() == ErrorKind::ConnectionAborted => tokio::task::yield_now().await,
-            // A firewall has had its say, or the like.
+            // The network or a firewall has failed this connection. Others may be fine.
             Err(e) if !sys::is_shortage(&e) => tokio::time::sleep(Duration::from_millis(5)).await,
             Err(e) => {
                 if !said {

@@ -21,7 +21,7 @@ use crate::transfer::{Ending, Limits, Link, Mode, Sums, Which};
 use crate::wire::hello::Hello;
 use crate::wire::proxy;
 
-/// What the log says of a connection.
+/// What the log tells about a connection.
 struct Report {
     client: Peer,
     hello: Option<Hello>,
@@ -30,12 +30,14 @@ struct Report {
     link: Option<Arc<Link>>,
     reason: &'static str,
     detail: String,
-    /// A stranger could fill the log with them: they are only counted.
+    /// True if the connection gets no line in the log. It was refused because of its source, and a
+    /// stranger could fill the log with such lines.
     silent: bool,
 }
 
-/// `counted` is dropped at the end. The future is the task itself: another one around it would
-/// have room for it twice.
+/// Serves a connection to its end. Until then it keeps `counted`, its share of the limits.
+///
+/// Spawn this future itself as a task. An async block around it would need the memory twice.
 pub async fn serve(
     service: Arc<Service>,
     shared: Arc<Shared>,
@@ -56,7 +58,7 @@ pub async fn serve(
         detail: String::new(),
         silent: false,
     };
-    // All that is wanted only until then is freed before the connection's long life begins.
+    // The box frees what only this phase needs, before the long phase of forwarding begins.
     let opened = Box::pin(open(&service, &shared, stream, &mut report)).await;
     match opened {
         Ok(opened) => {
@@ -82,7 +84,7 @@ pub async fn serve(
     drop(counted);
 }
 
-/// Two ends that are joined, and what counts the connection while it lives.
+/// A link between the client and its target, and the guards that count the connection.
 struct Opened {
     link: Arc<Link>,
     target: Peer,
@@ -102,7 +104,7 @@ fn reason(ending: Ending) -> (&'static str, String) {
     }
 }
 
-/// From the accepted connection to a pair of them.
+/// Reads what the client sends first, connects to the target, and links the two.
 async fn open(
     service: &Service,
     shared: &Shared,
@@ -128,7 +130,7 @@ async fn open(
         Err(failure) => {
             client.close_resets(!matches!(failure.reason, "no-header"));
             if matches!(service.spec.front, Front::Connect | Front::Socks5) {
-                // the answer that says why must arrive
+                // A reset could discard the answer that tells the client why.
                 client.close_resets(false);
                 let _ = client.shutdown_write();
             }
@@ -153,7 +155,7 @@ struct Reached {
     peer: Peer,
     entered: Option<Entered>,
     admitted: Option<Admitted>,
-    /// bytes of the client's that were sent by then
+    /// Number of bytes from the client that the target has been sent already.
     forwarded: u64,
 }
 
@@ -206,7 +208,8 @@ async fn join(service: &Service, client: &Stream, report: &mut Report) -> Result
     })
 }
 
-/// Sends the target what comes before the bytes that are forwarded.
+/// Sends the target the PROXY header, if it gets one, and the client's bytes that were read
+/// already.
 async fn greet(service: &Service, opening: &Opening, target: &Stream) -> Result<(), Failure> {
     let mut bytes = match service.spec.proxy_out {
         Some(version) => proxy::write(
@@ -225,7 +228,8 @@ async fn greet(service: &Service, opening: &Opening, target: &Stream) -> Result<
     }
 }
 
-/// Connects to the target that the client's bytes or words ask for.
+/// Connects to the destination that the client asked for, or else to a target of the pool that its
+/// route names.
 async fn reach(
     service: &Service,
     opening: &Opening,
@@ -263,7 +267,7 @@ fn connect_failure(peer: &Peer, e: &std::io::Error) -> Failure {
     Failure::new(reason, format!("{peer}: {e}"))
 }
 
-/// One target of a pool after the other.
+/// Connects to a target of the pool. If one fails, tries others, up to the limit of retries.
 async fn target(
     service: &Service,
     pool: &Backends,
@@ -289,7 +293,7 @@ async fn target(
             }
             Err(e) => {
                 last = connect_failure(&target.peer, &e);
-                // what is short here is no fault of the target's
+                // A shortage of descriptors, memory or local ports is no failure of the target.
                 if !sys::is_shortage(&e) && e.kind() != std::io::ErrorKind::AddrNotAvailable {
                     pool.failed(&target, &e.to_string());
                 }
@@ -300,7 +304,8 @@ async fn target(
     Err(last)
 }
 
-/// What a client of CONNECT or SOCKS5 asks for, at the addresses that it may reach.
+/// Connects to the destination that a client of CONNECT or SOCKS5 asked for. Tries only addresses
+/// that the configuration lets clients reach.
 async fn destination(service: &Service, address: &Address) -> Result<Reached, Failure> {
     let (reach, time) = (&service.spec.reach, service.spec.connect_timeout);
     let found = match timeout(time, balance::resolve(address)).await {
@@ -341,7 +346,7 @@ async fn destination(service: &Service, address: &Address) -> Result<Reached, Fa
     Err(last)
 }
 
-/// Counts the connection, and writes its line.
+/// Counts the connection as ended, and writes its line to the log.
 fn finish(service: &Service, shared: &Shared, registered: Registered, report: &Report) {
     let (up, down) = report
         .link

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is read of a connection before its bytes are forwarded.
+//! Front ends: read what a client sends before the relay forwards bytes.
 
 use std::net::SocketAddr;
 
@@ -10,19 +10,20 @@ use crate::wire::proxy::{self, Header};
 use crate::wire::socks::{self, Reply};
 use crate::wire::{Parsed, connect};
 
-/// What the client has said so far.
+/// What the client has sent so far.
 pub struct Opening {
-    /// the client, as the PROXY header has it, and where it connected to
+    /// The client's address, by the PROXY header if there is one.
     pub client: Peer,
+    /// The client's address, and the address that it connected to.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
-    /// bytes that go to the target
+    /// Bytes read from the client. Those that are left after parsing go to the target.
     pub bytes: Vec<u8>,
     pub hello: Option<Hello>,
-    /// where a client of CONNECT or SOCKS5 wants to go
+    /// The destination that a client of CONNECT or SOCKS5 asked for.
     pub destination: Option<Address>,
 }
 
-/// Why a connection is not served: a reason that is counted, and more words for the log.
+/// Why a connection is not served: a reason, under which it is counted, and details for the log.
 #[derive(Debug)]
 pub struct Failure {
     pub reason: &'static str,
@@ -36,10 +37,11 @@ impl Failure {
     }
 }
 
-/// Bytes that one read takes.
+/// Most bytes of one read.
 const READ: usize = 4096;
 
-/// Reads a message from the front of `bytes`, and from the client while it is not whole.
+/// Parses a message at the start of `bytes` and removes it. While the message is incomplete, reads
+/// more bytes from the client.
 async fn message<T>(
     client: &Stream,
     bytes: &mut Vec<u8>,
@@ -63,7 +65,7 @@ async fn message<T>(
 
 async fn more(client: &Stream, bytes: &mut Vec<u8>, most: usize) -> Result<(), Failure> {
     match client.read_more(bytes, READ.min(most)).await {
-        // a check of the port, or a client that has thought better of it
+        // A check whether the port is open, or a client that gave up.
         Ok(0) if bytes.is_empty() => Err(Failure::new("no-header", "the client closed")),
         Ok(0) => Err(Failure::new(
             "bad-header",
@@ -85,7 +87,7 @@ impl Opening {
         }
     }
 
-    /// Reads the PROXY header, if the listener wants one.
+    /// Reads the PROXY header, if the listener expects one.
     pub async fn proxy(&mut self, client: &Stream, l: &Listener) -> Result<(), Failure> {
         let Some(version) = l.proxy_in else {
             return Ok(());
@@ -99,7 +101,7 @@ impl Opening {
         Ok(())
     }
 
-    /// Reads what the front end wants.
+    /// Reads what the front end expects.
     pub async fn front(&mut self, client: &Stream, front: Front) -> Result<(), Failure> {
         match front {
             Front::Plain => Ok(()),
@@ -170,7 +172,7 @@ impl Opening {
     }
 }
 
-/// Which route a ClientHello takes: the first of which both the names and the protocols fit.
+/// Returns the index of the first route whose names and protocols both match the ClientHello.
 pub fn route(routes: &[Route], hello: &Hello) -> Option<usize> {
     let fits = |r: &Route| {
         let name = || match &hello.server_name {
@@ -183,7 +185,7 @@ pub fn route(routes: &[Route], hello: &Hello) -> Option<usize> {
     routes.iter().position(fits)
 }
 
-/// Tells the client of a front end that it is connected.
+/// Tells a client of CONNECT or SOCKS5 that it is connected.
 pub async fn granted(client: &Stream, front: Front) -> std::io::Result<()> {
     match front {
         Front::Connect => client.write_all(connect::OPEN).await,
@@ -192,7 +194,7 @@ pub async fn granted(client: &Stream, front: Front) -> std::io::Result<()> {
     }
 }
 
-/// Tells the client of a front end that it is not.
+/// Tells a client of CONNECT or SOCKS5 that it cannot be connected, and why.
 pub async fn refused(client: &Stream, front: Front, reason: &str) {
     let (status, reply) = match reason {
         "forbidden" => (403, Reply::Forbidden),

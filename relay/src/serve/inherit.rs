@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sockets that this process was started with: from systemd, or from the process that it
-//! replaces.
+//! Listening sockets that this process was started with. systemd passes them, or the process that
+//! this one replaces.
 
 use std::env;
 use std::os::fd::{OwnedFd, RawFd};
 
 use crate::net::{Address, Bound, sys};
 
-/// The variable by which a relay passes its sockets on: `FD=ADDRESS`, one a line.
+/// The environment variable by which a relay passes its sockets on, in lines of `FD=ADDRESS`.
 pub const PASSED: &str = "SOCKSPLICE_RELAY_PASSED";
 
-/// Takes the descriptors that the environment names. Called once, before others are opened.
+/// Takes ownership of the descriptors that the environment names. Call this once, before the
+/// process opens others.
 ///
 /// # Errors
-/// One is not open.
+/// Returns a message if one of them is not open.
 pub fn inherited() -> Result<Vec<(OwnedFd, Address)>, String> {
-    // an unset or foreign LISTEN_PID says that there are none
+    // Without LISTEN_PID, or if it names another process, systemd has passed no sockets.
     let systemd = sd_notify::listen_fds_with_names(false)
         .into_iter()
         .flatten();
@@ -30,13 +31,15 @@ pub fn inherited() -> Result<Vec<(OwnedFd, Address)>, String> {
     all.map(take).collect()
 }
 
-/// The sockets that were passed, by their names.
+/// The sockets that were passed, each with its names: one given by the passer, and its address.
 #[derive(Default)]
 pub struct Passed(Vec<(Vec<Address>, Bound)>);
 
 impl Passed {
+    /// Turns the descriptors into listeners.
+    ///
     /// # Errors
-    /// One is not a socket that listens.
+    /// Returns a message if one of them is not a listening socket.
     pub fn adopt(inherited: Vec<(OwnedFd, Address)>) -> Result<Passed, String> {
         let adopt = |(fd, name): (OwnedFd, Address)| {
             let bound = Bound::adopt(fd).map_err(|e| format!("the socket {name}: {e}"))?;
@@ -51,7 +54,7 @@ impl Passed {
             .map(Passed)
     }
 
-    /// The socket for an address of the configuration, by its name or where it is bound.
+    /// Removes and returns the socket whose name or address is `address`.
     pub fn take(&mut self, address: &Address) -> Option<Bound> {
         let at = self
             .0
@@ -60,7 +63,7 @@ impl Passed {
         Some(self.0.swap_remove(at).1)
     }
 
-    /// Those that no listener wanted.
+    /// Returns the names of the sockets that no listener has taken.
     pub fn rest(&self) -> impl Iterator<Item = &Address> {
         self.0.iter().filter_map(|(names, _)| names.first())
     }

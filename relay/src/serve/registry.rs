@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The connections that live.
+//! The registry of live connections.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use super::stats::Stats;
 use crate::net::Peer;
 use crate::transfer::Link;
 
-/// One connection, from when it is accepted.
+/// A live connection. It is in the registry from accept(2) on.
 pub struct Entry {
     pub id: u64,
     pub listener: Arc<str>,
     pub stats: Arc<Stats>,
     pub peer: Peer,
     pub began: Instant,
-    /// once it is joined to a target's
+    /// Set once the client is linked to a target.
     pub joined: OnceLock<Joined>,
 }
 
@@ -34,7 +34,7 @@ pub struct Joined {
 pub struct Registry {
     next: AtomicU64,
     live: Mutex<HashMap<u64, Arc<Entry>>>,
-    /// tells when the last one has gone
+    /// Notified when the last connection has ended.
     empty: Notify,
 }
 
@@ -72,12 +72,13 @@ impl Registry {
         self.len() == 0
     }
 
-    /// All of them, the oldest first.
+    /// Returns all live connections, oldest first.
     pub fn all(&self) -> Vec<Arc<Entry>> {
         self.all_and(|| ()).0
     }
 
-    /// The same with what `also` says in a moment at which none of them ends.
+    /// Returns all live connections, and the result of `also`. The lock is held while `also` runs,
+    /// so no connection starts or ends in between.
     pub fn all_and<T>(&self, also: impl FnOnce() -> T) -> (Vec<Arc<Entry>>, T) {
         let live = self.lock();
         let mut all: Vec<_> = live.values().cloned().collect();
@@ -87,7 +88,7 @@ impl Registry {
         (all, also)
     }
 
-    /// Waits until there are none.
+    /// Waits until no connection is live.
     pub async fn emptied(&self) {
         loop {
             let told = self.empty.notified();
@@ -101,14 +102,15 @@ impl Registry {
     }
 }
 
-/// A connection's place in the registry, which it leaves when this is dropped.
+/// A connection's place in the registry. Dropping it removes the connection.
 pub struct Registered {
     registry: Arc<Registry>,
     pub entry: Arc<Entry>,
 }
 
 impl Registered {
-    /// Leaves, and has `count` count the connection as ended in the same moment.
+    /// Removes the connection, and calls `count` under the same lock to count it as ended. A reader
+    /// of both never sees it twice, and never misses it.
     pub fn leave(self, count: impl FnOnce()) {
         let mut live = self.registry.lock();
         live.remove(&self.entry.id);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What runs: the listeners of a configuration, which a reload replaces as a whole or not at all.
+//! The running listeners. A reload applies the whole new configuration, or nothing of it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,7 +17,7 @@ use crate::log::Format;
 use crate::net::{Address, Bound};
 use crate::transfer::Bucket;
 
-/// A socket that listens, and the task that accepts there.
+/// A listening socket, and the task that accepts its connections.
 struct Open {
     bound: Arc<Bound>,
     role: Role,
@@ -25,7 +25,7 @@ struct Open {
     task: JoinHandle<()>,
 }
 
-/// All that a configuration wants, found and bound.
+/// A configuration that is ready to run: its names are resolved, and its sockets are bound.
 struct Next {
     services: Vec<Arc<Service>>,
     sockets: Vec<(Address, Arc<Bound>, Option<Arc<Service>>)>,
@@ -35,14 +35,16 @@ pub struct Relay {
     pub shared: Arc<Shared>,
     open: HashMap<Address, Open>,
     services: Vec<Arc<Service>>,
-    /// ends the look-ups and checks of the present configuration
+    /// Cancelled to stop the look-ups and checks of the present configuration.
     tending: CancellationToken,
     pub config: Config,
 }
 
 impl Relay {
+    /// Starts to listen and to accept.
+    ///
     /// # Errors
-    /// All that cannot be: addresses in use, names that are not resolved.
+    /// Returns all problems, such as addresses in use and names that cannot be resolved.
     pub async fn start(
         config: Config,
         shared: Arc<Shared>,
@@ -60,10 +62,10 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Goes over to another configuration; connections keep theirs.
+    /// Changes to another configuration. Live connections keep the one that they began with.
     ///
     /// # Errors
-    /// The same; all stays as it is then.
+    /// Returns all problems, as [`start`](Self::start) does. The old configuration then goes on.
     pub async fn reload(&mut self, config: Config) -> Result<(), Vec<String>> {
         let next = self.prepare(&config, &mut Passed::default()).await?;
         self.config = config;
@@ -101,7 +103,7 @@ impl Relay {
         }
     }
 
-    /// The socket at an address: that which is open, one that was passed, or a new one.
+    /// Returns the socket for an address: the one that is open, one that was passed, or a new one.
     fn socket(&self, address: &Address, passed: &mut Passed) -> Result<Arc<Bound>, String> {
         if let Some(open) = self.open.get(address) {
             return Ok(open.bound.clone());
@@ -160,7 +162,8 @@ impl Relay {
                 (Some(open), Some(service)) if open.replace(&service) => open,
                 (Some(open), None) if matches!(open.role, Role::Admin) => open,
                 (was, service) => {
-                    // its socket may be the new one's too, and is closed only with the last
+                    // The old and the new task may share the socket. It is closed when both have
+                    // dropped it.
                     if let Some(was) = was {
                         was.stop.cancel();
                     }
@@ -194,7 +197,7 @@ impl Relay {
         }
     }
 
-    /// Looks names up and checks targets from now on by the present configuration.
+    /// Stops the look-ups and checks of the old configuration, and starts those of the present one.
     fn tend(&mut self) {
         std::mem::take(&mut self.tending).cancel();
         for service in &self.services {
@@ -205,14 +208,15 @@ impl Relay {
         }
     }
 
-    /// The sockets that listen, as another process is given them.
+    /// Returns the listening sockets, with the addresses by which another process will know them.
     pub fn sockets(&self) -> impl Iterator<Item = (&Address, &Bound)> {
         self.open
             .iter()
             .map(|(address, open)| (address, &*open.bound))
     }
 
-    /// Accepts no more. `last` is false if another process goes on with the same sockets.
+    /// Stops accepting, and closes the sockets. `last` is false if another process goes on with
+    /// them.
     pub async fn close(&mut self, last: bool) {
         for open in self.open.values() {
             open.stop.cancel();
@@ -228,7 +232,8 @@ impl Relay {
 }
 
 impl Open {
-    /// Has the task that accepts go on for another service.
+    /// Gives the accepting task another service. Returns false if the task accepts for the admin
+    /// pages.
     fn replace(&self, service: &Arc<Service>) -> bool {
         match &self.role {
             Role::Serve(slot) => {
@@ -240,7 +245,7 @@ impl Open {
     }
 }
 
-/// Removes the file of a Unix socket that nobody listens at any more.
+/// Removes the file of a Unix socket at which no process listens any more.
 fn forget_file(bound: &Bound) {
     if let Ok(Address::Unix(path)) = bound.address() {
         let _ = std::fs::remove_file(path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The life of the process: start, signals, end.
+//! The life of the process: its start, its signals and its end.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,20 +20,20 @@ use crate::log::{Log, say};
 use crate::net::sys;
 use crate::transfer::{Kernel, Mode, Wanted};
 
-/// Why the process ends with the status 1.
+/// Messages that tell why the process ends with status 1.
 pub type Failures = Vec<String>;
 
-/// How often the kernel is asked whether it splices.
+/// Time between two probes of whether the kernel accepts splices.
 const ASK: Duration = Duration::from_secs(2);
 
-/// How long connections that are cut may take to end.
+/// Time that connections have to end after they were cut.
 const CUT: Duration = Duration::from_secs(3);
 
-/// Runs until a signal ends it. `file` is where `config` came from, if it came from a file.
-/// `admin` serves the admin sockets.
+/// Runs the relay until a signal ends it. `file` is the file from which `config` was read, if any.
+/// `admin` serves the connections to the admin sockets.
 ///
 /// # Errors
-/// What kept it from beginning.
+/// Returns the problems that prevent the start.
 pub fn run(
     config: Config,
     file: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub fn run(
         let what = what.to_string();
         move |e: io::Error| vec![format!("{what}: {e}")]
     };
-    // before any descriptor is opened that could have the number of one that was passed
+    // Do this first: a descriptor opened earlier could be mistaken for one that was passed.
     let predecessor = upgrade::successor_of();
     let inherited = inherit::inherited().map_err(|e| vec![e])?;
     let itself = Itself::remember().map_err(one("cannot tell what program this is"))?;
@@ -66,7 +66,7 @@ pub fn run(
                 "the socket {name} was passed, and no listener wants it"
             ));
         }
-        // nobody is to wait at a socket where nobody accepts
+        // Close the sockets that no listener has taken. Otherwise clients would wait there in vain.
         drop(passed);
         let process = Process {
             relay,
@@ -78,12 +78,13 @@ pub fn run(
         shared.log.flush();
         result.map_err(one("signals"))
     });
-    // a name that is just looked up is not waited for
+    // A name look-up may block its thread for long. Wait for a second only.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }
 
-/// Two descriptors a connection, and some for listeners, pipes and what the libraries open.
+/// Returns the limit of connections. Each takes two descriptors. Some descriptors are reserved for
+/// listeners, pipes and libraries.
 fn connections_for(descriptors: u64, config: &Config) -> usize {
     let spare = (descriptors / 8).clamp(16, 256);
     let most = (descriptors.saturating_sub(spare) / 2).max(1) as usize;
@@ -92,7 +93,7 @@ fn connections_for(descriptors: u64, config: &Config) -> usize {
         .map_or(most, |wanted| wanted.min(most))
 }
 
-/// A configuration that has SO_SPLICE or nothing does not begin without it.
+/// Returns an error if a listener has the mode `sosplice` and the kernel accepts no splices.
 fn insist(config: &Config, kernel: &Kernel) -> Result<(), Failures> {
     let wants = |l: &&config::Listener| l.mode == Wanted::Only(Mode::Sosplice);
     match config.listeners.iter().find(wants) {
@@ -148,7 +149,7 @@ impl Process {
                     self.relay.close(true).await;
                     break Some(self.relay.config.drain);
                 }
-                // at a terminal nobody waits
+                // SIGINT comes from a terminal, whose user does not want to wait.
                 _ = signals.int.recv() => {
                     self.relay.close(true).await;
                     self.shared.cut.cancel();
@@ -160,7 +161,8 @@ impl Process {
         Ok(())
     }
 
-    /// Where it listens, which the ports of the configuration may not say.
+    /// Reports the addresses at which the relay listens. The kernel chose the port if the
+    /// configuration has port 0.
     fn announce(&self) {
         let mut lines: Vec<_> = self.relay.sockets().collect();
         lines.sort_by_key(|(address, _)| (*address).clone());
@@ -210,7 +212,7 @@ impl Process {
         notify(&[NotifyState::Ready]);
     }
 
-    /// Whether another process has taken over.
+    /// Starts a new process. Returns true if that has taken over.
     async fn upgrade(&self) -> bool {
         match self.itself.start_anew(&self.relay).await {
             Ok(id) => {
@@ -225,7 +227,8 @@ impl Process {
         }
     }
 
-    /// Lets connections come to their ends, for a time, or until a second signal.
+    /// Waits until all connections have ended, for at most `time`, or until a second signal. Then
+    /// cuts those that are left.
     async fn drain(&self, signals: &mut Signals, time: Option<Duration>) {
         let registry = &self.shared.registry;
         if !registry.is_empty() && !self.shared.cut.is_cancelled() {
@@ -261,7 +264,7 @@ fn notify(states: &[NotifyState]) {
     let _ = sd_notify::notify(false, states);
 }
 
-/// Asks the kernel whether it splices, now and then.
+/// Probes regularly whether the kernel accepts splices, and reports each change.
 async fn ask_again(kernel: Arc<Kernel>) {
     let mut tick = interval(ASK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -277,7 +280,7 @@ async fn ask_again(kernel: Arc<Kernel>) {
     }
 }
 
-/// Tells systemd that this process still runs its tasks.
+/// Tells systemd regularly that this process still runs its tasks.
 async fn watchdog() {
     let Some(time) = watchdog_time() else { return };
     let mut tick = interval(time / 3);
@@ -287,8 +290,9 @@ async fn watchdog() {
     }
 }
 
-/// The time within which systemd wants to hear, if it does so of this process. A process that
-/// took over from another is not the one that was named, so no name counts as its own.
+/// Returns the time within which systemd expects to hear from this process, if it does.
+/// `WATCHDOG_PID` names the process that systemd watches. A process that took over from another one
+/// has no such variable, and is watched in its place.
 fn watchdog_time() -> Option<Duration> {
     let named = std::env::var("WATCHDOG_PID").ok();
     let microseconds = std::env::var("WATCHDOG_USEC").ok()?.parse().ok()?;

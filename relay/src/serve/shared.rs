@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the parts of a running relay know of one another.
+//! State that the parts of a running relay share.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -18,21 +18,22 @@ use crate::log::{Format, Log};
 use crate::net::Stream;
 use crate::transfer::{Bucket, Kernel, Pipes};
 
-/// What all connections share.
+/// State that all connections share.
 pub struct Shared {
     pub kernel: Arc<Kernel>,
     pub pipes: Arc<Pipes>,
     pub registry: Arc<Registry>,
     pub known: Arc<Known>,
     pub log: Log,
-    /// one for each connection that there may be: descriptors set the limit
+    /// One permit for each connection that the relay may have, `most` in total.
     pub slots: Arc<Semaphore>,
     pub most: usize,
-    /// ends all connections
+    /// Cancelled to end all connections.
     pub cut: CancellationToken,
     pub started: Instant,
+    /// Numbers of reloads that succeeded, and that failed.
     pub reloads: Mutex<(u64, u64)>,
-    /// serves connections to the admin sockets
+    /// Serves a connection to an admin socket.
     pub admin: Admin,
     stats: Mutex<BTreeMap<String, Arc<Stats>>>,
 }
@@ -40,7 +41,7 @@ pub struct Shared {
 pub type Admin = fn(Stream, Arc<Shared>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Shared {
-    /// `most` is the number of connections that there may be.
+    /// `most` is the limit of connections.
     pub fn new(log: Log, most: usize, admin: Admin) -> Shared {
         Shared {
             kernel: Arc::default(),
@@ -63,7 +64,8 @@ impl Shared {
         stats.entry(listener.into()).or_default().clone()
     }
 
-    /// By the listeners' names, those of former configurations included.
+    /// Returns the statistics of each listener by its name. This includes listeners that a reload
+    /// has removed.
     pub fn stats(&self) -> BTreeMap<String, Arc<Stats>> {
         self.stats
             .lock()
@@ -72,12 +74,12 @@ impl Shared {
     }
 }
 
-/// A listener of the present configuration.
+/// A listener as its configuration describes it, and what its connections share.
 pub struct Service {
     pub name: Arc<str>,
     pub spec: Listener,
     pub log: Format,
-    /// for what no route takes
+    /// The targets of connections that no route matches.
     pub pool: Option<Arc<Backends>>,
     pub routes: Vec<Arc<Backends>>,
     pub sources: Arc<Sources>,
@@ -86,10 +88,11 @@ pub struct Service {
     pub stats: Arc<Stats>,
 }
 
-/// What connections to a socket are for.
+/// What the connections to a listening socket are for.
 #[derive(Clone)]
 pub enum Role {
-    /// The service is replaced by a reload.
+    /// They are forwarded. A reload replaces the service.
     Serve(Arc<RwLock<Arc<Service>>>),
+    /// They are requests for the admin pages.
     Admin,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The sources that may connect, and how much of a listener one source may take.
+//! Limits by source: which sources may connect, and how many connections each may make.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use crate::config::Listener;
 use crate::net::source_key;
 use crate::transfer::Bucket;
 
-/// A listener's sources that have connections, or had some a moment ago.
+/// The sources that have connections to a listener, or had some recently.
 pub struct Sources {
     rate: Option<u64>,
     map: Mutex<Map>,
@@ -18,7 +18,7 @@ pub struct Sources {
 #[derive(Default)]
 struct Map {
     sources: HashMap<IpAddr, Source>,
-    /// the size at which sources that are not worth keeping are looked for
+    /// Number of sources at which the next sweep is due.
     sweep_at: usize,
 }
 
@@ -27,11 +27,12 @@ struct Source {
     bucket: Option<Bucket>,
 }
 
-/// Why a source is turned away.
+/// The reason for which a source is refused.
 pub type Refusal = &'static str;
 
 impl Sources {
-    /// The sources of a listener, which takes over those of the one that it replaces.
+    /// Returns the sources of a listener. If a reload has not changed the rate, these are the
+    /// sources of the listener `before`.
     pub fn new(l: &Listener, before: Option<&Arc<Sources>>) -> Arc<Sources> {
         match before {
             Some(before) if before.rate == l.rate_per_source => before.clone(),
@@ -46,16 +47,16 @@ impl Sources {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection in, and counts it until the guard is dropped.
+    /// Admits a connection from `ip`, and counts it until the guard is dropped.
     ///
     /// # Errors
-    /// The source is not allowed, or has its share.
+    /// Returns why the source is refused: it is denied, or has reached a limit.
     pub fn admit(
         self: &Arc<Self>,
         l: &Listener,
         ip: Option<IpAddr>,
     ) -> Result<Option<Admitted>, Refusal> {
-        // the mode of a Unix socket's file decides there
+        // A Unix socket has no source address. The permissions of its file decide.
         let Some(ip) = ip else { return Ok(None) };
         let is_in = |list: &[crate::net::Network]| list.iter().any(|n| n.contains(ip));
         if is_in(&l.deny) || (!l.allow.is_empty() && !is_in(&l.allow)) {
@@ -84,8 +85,8 @@ impl Sources {
 }
 
 impl Map {
-    /// Forgets sources without connections whose bucket is full, so that the table holds no more
-    /// than twice those that count.
+    /// Removes sources that have no connections and whose bucket is not still filling. The table
+    /// thus grows to at most 1024 sources, or to twice those left by the last sweep.
     fn sweep(&mut self) {
         if self.sources.len() >= self.sweep_at {
             self.sources

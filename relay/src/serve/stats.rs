@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a listener has seen. Kept by name, so a reload goes on counting.
+//! Statistics of a listener. They are kept by its name, so they go on over a reload.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,12 +13,12 @@ use crate::transfer::Sums;
 pub struct Stats {
     pub accepted: AtomicU64,
     open: AtomicUsize,
-    /// tells when an open one has ended
+    /// Notified when an open connection has ended.
     freed: Notify,
     ended: Mutex<Ended>,
 }
 
-/// Connections that have ended.
+/// Totals of the connections that have ended.
 #[derive(Clone, Default)]
 pub struct Ended {
     pub by_reason: BTreeMap<&'static str, u64>,
@@ -31,13 +31,14 @@ impl Stats {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Waits until fewer than `most` are open.
+    /// Waits until fewer than `most` connections are open.
     pub async fn below(&self, most: Option<usize>) {
         let fewer = || most.is_none_or(|most| self.open() < most).then_some(());
         self.once(fewer).await;
     }
 
-    /// Counts a connection as open until the guard is dropped, if fewer than `most` are.
+    /// Counts a connection as open until the guard is dropped. Returns `None` if `most` are open
+    /// already.
     pub fn try_enter(self: &Arc<Self>, most: Option<usize>) -> Option<Live> {
         let most = most.unwrap_or(usize::MAX);
         let one_more = |open| (open < most).then_some(open + 1);
@@ -49,17 +50,17 @@ impl Stats {
         Some(Live(self.clone()))
     }
 
-    /// The same; waits while `most` are.
+    /// Like [`try_enter`](Self::try_enter), but waits while `most` connections are open.
     pub async fn enter(self: &Arc<Self>, most: Option<usize>) -> Live {
         self.once(|| self.try_enter(most)).await
     }
 
-    /// Asks at once, and again whenever a connection has ended.
+    /// Calls `ask` at once, and again whenever a connection has ended, until it returns a value.
     async fn once<T>(&self, ask: impl Fn() -> Option<T>) -> T {
         loop {
             let told = self.freed.notified();
             tokio::pin!(told);
-            // what is told from here on is not missed
+            // Register before asking, so that no notification is missed.
             told.as_mut().enable();
             if let Some(answer) = ask() {
                 return answer;

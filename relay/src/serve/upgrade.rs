@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Another process of the program goes on with the same sockets, so that no connection attempt
-//! fails: both accept from the same queues until this one leaves.
+//! Upgrade: a new process of the program takes over the listening sockets. Both processes accept
+//! from the same queues until this one stops, so no connection attempt fails.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -20,21 +20,25 @@ use super::inherit::PASSED;
 use super::relay::Relay;
 use crate::net::sys;
 
-/// The variable that names the descriptor by which the new process says that it accepts.
+/// The environment variable with the number of a descriptor. The new process writes to it when it
+/// accepts connections.
 const READY: &str = "SOCKSPLICE_RELAY_READY";
 
-/// How long the new process may take to begin.
+/// Time within which the new process must accept connections.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What this process was started as. The file may be exchanged meanwhile.
+/// The path of the program, and the arguments of this process. The file may be replaced while this
+/// process runs.
 pub struct Itself {
     program: PathBuf,
     arguments: Vec<std::ffi::OsString>,
 }
 
 impl Itself {
+    /// Reads the path and the arguments of this process.
+    ///
     /// # Errors
-    /// /proc is not there.
+    /// Returns an error if /proc is not mounted.
     pub fn remember() -> io::Result<Itself> {
         Ok(Itself {
             program: std::env::current_exe()?,
@@ -42,10 +46,11 @@ impl Itself {
         })
     }
 
-    /// Starts the program that is there now, and waits until it accepts.
+    /// Starts the program from its path, and waits until it accepts. Returns its process ID.
     ///
     /// # Errors
-    /// It does not start, or ends, or takes too long: then it is ended, and this process goes on.
+    /// Returns a message if the new process does not start, ends, or takes too long and is killed.
+    /// This process then goes on.
     pub async fn start_anew(&self, relay: &Relay) -> Result<u32, String> {
         let (ready, tell) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| format!("pipe: {e}"))?;
         let (mut child, held) = self.spawn(relay, &tell).map_err(|e| e.to_string())?;
@@ -67,12 +72,13 @@ impl Itself {
         }
     }
 
-    /// The copies of the descriptors, which the child gets, are closed here by the caller.
+    /// Starts the process. The child inherits the returned copies of descriptors, and the caller
+    /// closes them in this process.
     fn spawn(&self, relay: &Relay, tell: &OwnedFd) -> io::Result<(Child, Vec<OwnedFd>)> {
         let mut held = Vec::new();
         let mut passed = String::new();
         for (address, bound) in relay.sockets() {
-            // dup(2) leaves out the flag that would close it on execve(2)
+            // dup(2) does not copy FD_CLOEXEC, so the copy stays open over execve(2).
             let copy = dup(bound)?;
             let _ = writeln!(passed, "{}={address}", copy.as_raw_fd());
             held.push(copy);
@@ -83,7 +89,7 @@ impl Itself {
             .args(&self.arguments)
             .env(PASSED, passed)
             .env(READY, tell.as_raw_fd().to_string())
-            // they are for this process alone
+            // systemd has set these variables for this process only.
             .env_remove("LISTEN_PID")
             .env_remove("LISTEN_FDS")
             .env_remove("LISTEN_FDNAMES")
@@ -93,18 +99,18 @@ impl Itself {
     }
 }
 
-/// Whether a byte comes before the end.
+/// Returns true if the new process writes a byte before it closes the pipe.
 async fn is_ready(pipe: OwnedFd) -> io::Result<bool> {
     Ok(Receiver::from_owned_fd(pipe)?.read(&mut [0u8]).await? > 0)
 }
 
-/// The descriptor by which to tell the process that this one replaces, if there is one.
+/// Returns the descriptor by which this process reports to the one that it replaces, if any.
 pub fn successor_of() -> Option<OwnedFd> {
     let fd: RawFd = std::env::var(READY).ok()?.parse().ok()?;
     sys::inherited(fd)
 }
 
-/// Tells it that this process accepts.
+/// Tells the `predecessor` that this process accepts.
 pub fn tell_ready(predecessor: OwnedFd) {
     let _ = File::from(predecessor).write_all(b"1");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the modes `pipe` and `copy` hold while bytes are on their way: a pipe, or a buffer.
-//! A connection that waits for bytes holds neither.
+//! The pipes of the mode `pipe` and the buffers of the mode `copy`. A connection holds one only
+//! while bytes are between its source and its sink.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,10 +12,10 @@ use tokio::io::Interest;
 
 use crate::net::Stream;
 
-/// Bytes that one splice(2) moves at most, and what a pipe has room for.
+/// Most bytes that one splice(2) moves, and the size that is requested for a pipe.
 pub const CHUNK: usize = 256 << 10;
 
-/// Bytes that one read takes at most: they should still be in the cache when they are written.
+/// Most bytes of one read. They should still be in the CPU's cache when they are written.
 const BUFFER_SIZE: usize = 64 << 10;
 
 const FLAGS: SpliceFlags = SpliceFlags::NONBLOCK.union(SpliceFlags::MOVE);
@@ -28,12 +28,14 @@ pub struct Pipe {
 impl Pipe {
     fn new() -> io::Result<Pipe> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // an unprivileged user may have used up what users may have in larger pipes
+        // This fails if an unprivileged user has reached the limit of pages in pipes. The pipe then
+        // keeps its default size.
         let _ = fcntl_setpipe_size(&write, CHUNK);
         Ok(Pipe { read, write })
     }
 
-    /// From the socket into the pipe, which is empty: `EAGAIN` is the socket's.
+    /// Moves bytes from the socket into the pipe. The pipe must be empty, so that `EAGAIN` always
+    /// comes from the socket.
     pub fn fill(&self, source: &Stream, most: usize) -> io::Result<usize> {
         source.try_io(Interest::READABLE, || {
             Ok(splice(source, None, &self.write, None, most, FLAGS)?)
@@ -47,22 +49,24 @@ impl Pipe {
     }
 }
 
-/// Empty pipes that wait for use.
+/// Empty pipes, kept for reuse.
 #[derive(Default)]
 pub struct Pipes(Mutex<Vec<Pipe>>);
 
-/// Pipes that are kept: two descriptors each, and no page while they are empty.
+/// Number of pipes that are kept. An empty pipe takes two descriptors, but no pages.
 const KEPT: usize = 32;
 
 impl Pipes {
+    /// Returns an empty pipe.
+    ///
     /// # Errors
-    /// `EMFILE`, `ENFILE`
+    /// Returns `EMFILE` or `ENFILE` if descriptors are short.
     pub fn take(&self) -> io::Result<Pipe> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         kept.map_or_else(Pipe::new, Ok)
     }
 
-    /// The caller has emptied it.
+    /// Keeps `pipe` for reuse. The caller must have emptied it.
     pub fn give_back(&self, pipe: Pipe) {
         let mut pipes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if pipes.len() < KEPT {
@@ -75,19 +79,20 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER_SIZE]);
 }
 
-/// What came of moving bytes by a buffer.
+/// The result of [`copy`].
 pub struct Moved {
+    /// Number of bytes read from the source.
     pub bytes: usize,
-    /// those of them that the sink had no room for yet
+    /// Those bytes that were read, but not written to the sink.
     pub rest: Vec<u8>,
-    /// why the sink did not take them, unless it had no room
+    /// The error of the sink. `None` if it only had no room.
     pub error: Option<io::Error>,
 }
 
-/// Reads into the thread's buffer and writes from there.
+/// Reads once from the source into the thread's buffer, and writes to the sink from there.
 ///
 /// # Errors
-/// The source's. The sink's are in what is returned.
+/// Returns errors of the source. An error of the sink is in [`Moved`].
 pub fn copy(source: &Stream, sink: &Stream, most: usize) -> io::Result<Moved> {
     BUFFER.with_borrow_mut(|buffer| {
         let most = most.min(buffer.len());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One direction of a link: from its source's bytes to its end, whatever the mode.
+//! One direction of a link. It forwards bytes from its source to its sink, in any mode, until it
+//! ends.
 
 use std::io;
 use std::sync::Arc;
@@ -17,21 +18,21 @@ use crate::net::{Stream, sys};
 /// Why a direction has ended.
 #[derive(Debug)]
 pub enum End {
-    /// the source's stream has, and all of it is sent
+    /// The source's stream has ended, and all of it was sent.
     Eof,
-    /// `max_bytes` are sent
+    /// `max_bytes` were sent.
     Limit,
-    /// nothing moved either way for the idle time
+    /// No byte moved in either direction for the idle time.
     Idle,
-    /// the kernel found that the bytes would come back here
+    /// The kernel found that the bytes would come back to the source.
     Loop,
-    /// the configuration has `SO_SPLICE` or nothing, and it was refused
+    /// The configured mode is `sosplice`, and the kernel refused the splice.
     Refused(io::Error),
     Source(io::Error),
     Sink(io::Error),
 }
 
-/// A direction goes on in the mode that is then chosen, or has ended.
+/// The result of one step: the direction goes on in the mode chosen by then, or it has ended.
 enum Step {
     Again,
     End(End),
@@ -40,26 +41,26 @@ enum Step {
 /// How a splice in the kernel ended.
 enum Over {
     Eof,
-    /// there are bytes, and nobody forwards them any more
+    /// The source has bytes to read, which the splice has not moved.
     Left,
-    /// `poll` tells of an error that `SO_ERROR` does not show just now
+    /// poll(2) shows an error, but `SO_ERROR` reads 0 at the moment.
     Unclear,
     Error(io::Error),
 }
 
-/// What may be moved before the limits are asked again.
+/// How many bytes a direction may move before it has to ask the limits again.
 struct Grant {
     most: Option<u64>,
     slice: Option<u64>,
 }
 
-/// While bandwidth is limited a splice that moves nothing for so long gives back its slice.
+/// Time after which a splice that moves nothing ends and gives back its slice of the bandwidth.
 const SLICE_IDLE: Duration = Duration::from_millis(200);
 
-/// How long tokio may take to hear of bytes that are there: epoll tells of them at once.
+/// Time within which tokio must learn of bytes in the source. epoll reports them at once.
 const UNHEARD: Duration = Duration::from_secs(1);
 
-/// Rounds that a direction makes before others get the thread.
+/// Number of reads after which a direction lets other tasks use the thread.
 const ROUNDS: u32 = 16;
 
 pub struct Direction<'a> {
@@ -68,7 +69,7 @@ pub struct Direction<'a> {
     pub sink: &'a Stream,
     pub way: &'a Way,
     pub other: &'a Way,
-    /// the kernel's state when it last refused to splice this direction
+    /// [`Kernel::state`](super::Kernel::state) when this direction last asked for it.
     asked: u64,
 }
 
@@ -110,7 +111,8 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// Takes `SO_SPLICE` if the kernel has it now and had not when this direction last asked.
+    /// Changes to `SO_SPLICE` if the kernel accepts splices, and its state has changed since this
+    /// direction last asked.
     fn ask_again(&mut self) {
         let state = self.link.kernel.state();
         let wanted = self.link.limits.wanted;
@@ -136,21 +138,22 @@ impl<'a> Direction<'a> {
         self.way.meter.sums(self.source).total()
     }
 
-    /// Bytes that `max_bytes` leaves.
+    /// Returns the bytes that are left of `max_bytes`, or `None` if there is no such limit.
     fn remaining(&self) -> Option<u64> {
         let max = self.link.limits.max_bytes?;
         Some(max.saturating_sub(self.total()))
     }
 
-    /// Whether the whole connection has been idle, now that this direction has.
+    /// Records that this direction was idle for the idle time. Returns true if the other one was
+    /// too, or has ended.
     fn idle_out(&self) -> bool {
         self.way.fall_quiet(self.total());
-        // what the other direction reads from is what this one writes to
+        // This direction's sink is the source of the other one.
         let total = self.other.meter.sums(self.sink).total();
         self.other.is_done() || self.other.is_quiet_at(total)
     }
 
-    /// Waits until the source can be read.
+    /// Waits until the source is readable.
     async fn wait_readable(&self) -> Result<(), End> {
         loop {
             let ready = self.source.ready(Interest::READABLE);
@@ -172,7 +175,8 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// `None` if the idle time is over for this direction, but not for the connection.
+    /// Runs `wait` for at most the idle time. If that is over, returns [`End::Idle`] if the whole
+    /// connection was idle, and otherwise `None`.
     async fn within_idle<T>(&self, wait: impl Future<Output = T>) -> Result<Option<T>, End> {
         let Some(idle) = self.link.limits.idle else {
             return Ok(Some(wait.await));
@@ -188,7 +192,7 @@ impl<'a> Direction<'a> {
         self.way.bucket.is_some() || self.link.limits.shared.is_some()
     }
 
-    /// Waits for a slice of the bandwidth, if that is limited.
+    /// Waits for a slice of the bandwidth, if the bandwidth is limited.
     async fn grant(&self) -> Grant {
         let shared = self.link.limits.shared.as_deref();
         let mut slice = None;
@@ -209,7 +213,7 @@ impl<'a> Direction<'a> {
     }
 
     async fn spliced(&mut self) -> Step {
-        // A slice is not for a connection that has nothing to say.
+        // Take no slice of the bandwidth before the source has bytes.
         if self.is_paced() {
             if let Err(end) = self.wait_readable().await {
                 return Step::End(end);
@@ -221,7 +225,7 @@ impl<'a> Direction<'a> {
         } else {
             self.link.limits.idle
         };
-        // What an earlier splice left behind is not of this one.
+        // Discard an error that an earlier splice has left, here and in tokio's readiness.
         self.way.taken();
         let _ = self.source.try_io(Interest::ERROR, would_block::<()>);
         let begun = self
@@ -234,8 +238,8 @@ impl<'a> Direction<'a> {
         }
         let over = self.wait_end().await;
         if matches!(over, Over::Error(_)) {
-            // The error may be the connection's own, and the kernel's mover not there yet: end
-            // the splice, so that the count is final and the rest can be read.
+            // The error may be the connection's own, and the kernel may not have ended the splice
+            // yet. End it, so that its count is final and the remaining bytes can be read.
             kernel::unsplice(self.source);
         }
         let moved = self.way.meter.end(self.source);
@@ -252,7 +256,8 @@ impl<'a> Direction<'a> {
                 }
             }
             Over::Error(e) if sys::is(&e, Errno::LOOP) => Step::End(End::Loop),
-            // The kernel hands on the sink's own error. The source has had none if it lives.
+            // The kernel reports an error of the sink at the source. If the source is still
+            // connected, it had no error of its own.
             Over::Error(e) if sys::is(&e, Errno::PIPE) || self.source.is_connected() => {
                 Step::End(End::Sink(e))
             }
@@ -260,7 +265,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// Waits for the splice to end. Meanwhile reads say `EAGAIN`, and `poll` shows nothing.
+    /// Waits for the splice to end. Until then reads return `EAGAIN`, and poll(2) shows nothing.
     async fn wait_end(&self) -> Over {
         let interest = Interest::READABLE | Interest::ERROR;
         let mut pause = Duration::from_millis(1);
@@ -268,7 +273,9 @@ impl<'a> Direction<'a> {
             let ready = tokio::select! {
                 ready = self.source.ready(interest) => ready,
                 e = self.way.told() => {
-                    // a late word of an earlier splice ends this one, which then begins anew
+                    // The other direction's write has taken the error of a splice. If it was an
+                    // earlier splice, the present one still runs: end it. The next step begins
+                    // another one.
                     kernel::unsplice(self.source);
                     return Over::Error(e);
                 }
@@ -277,7 +284,7 @@ impl<'a> Direction<'a> {
                 Ok(ready) => ready,
                 Err(e) => return Over::Error(e),
             };
-            // tokio knows readiness for one of them at a time
+            // `try_io` never runs a call for a combination of interests: choose one that is ready.
             let shown = if ready.is_error() {
                 Interest::ERROR
             } else {
@@ -289,7 +296,8 @@ impl<'a> Direction<'a> {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.is_read_closed(),
                 Err(e) => return Over::Error(e),
             };
-            // tokio would not wait: the stream's end is already known, or the error unclear
+            // tokio would return at once here: it knows the end of the stream already, or the error
+            // is unclear. Sleep instead.
             if unclear {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_millis(20));
@@ -297,7 +305,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// How the splice has ended, if it has: `EAGAIN` while it lives.
+    /// Returns how the splice has ended, or `EAGAIN` while it runs.
     fn look(&self) -> io::Result<Over> {
         if let Some(e) = self.error() {
             return Ok(Over::Error(e));
@@ -307,8 +315,8 @@ impl<'a> Direction<'a> {
             Ok(false) => Ok(Over::Eof),
             Err(e) => Err(e),
         };
-        // The splice may have ended since: its error is set in the moment in which reads
-        // find bytes again.
+        // The splice may have ended after the first look for its error. The kernel sets the error
+        // at the moment from which reads return bytes again, so look again.
         match over {
             Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
             over => match self.error() {
@@ -323,9 +331,11 @@ impl<'a> Direction<'a> {
         self.source.take_error().or_else(|| self.way.taken())
     }
 
-    /// A write has failed. `None` if the sink lives. The sink is the source of the other
-    /// direction's splice then: the kernel has ended that splice by this error, and the write has
-    /// taken it. So the other direction is told.
+    /// Handles the error of a write. Returns `None` if this direction can go on.
+    ///
+    /// The sink may be the source of the other direction's splice. If the kernel ends that splice
+    /// with an error, a write to the sink can take that error from the socket. The sink itself is
+    /// then still connected, and this function tells the other direction the error.
     fn write_failed(&self, e: io::Error) -> Option<End> {
         if self.other.meter.is_spliced() && self.sink.is_connected() {
             self.other.tell(e);
@@ -334,10 +344,10 @@ impl<'a> Direction<'a> {
         Some(End::Sink(e))
     }
 
-    /// The kernel does not begin a splice.
+    /// Chooses how to go on after the kernel has refused to splice with the error `e`.
     fn refused(&mut self, e: io::Error) -> Step {
         if sys::is(&e, Errno::NOTCONN) && self.link.limits.wanted != Wanted::Auto {
-            // what a source that is gone has left is carried all the same
+            // The source may have received bytes before its connection ended: copy them.
             return self.do_without(Mode::Copy, "a connection had ended before");
         }
         if !kernel::is_unavailable(&e) {
@@ -359,7 +369,8 @@ impl<'a> Direction<'a> {
         self.do_without(Mode::Pipe, why)
     }
 
-    /// An administrator ended the splice, or it met bytes that it cannot move.
+    /// Goes on in another mode. An administrator has ended the splice, or it met bytes that it
+    /// cannot move.
     fn left(&mut self) -> Step {
         self.link.kernel.probe();
         let why = if self.link.kernel.is_available() {
@@ -370,13 +381,13 @@ impl<'a> Direction<'a> {
         self.do_without(Mode::Pipe, why)
     }
 
-    /// The source has failed with `error`: what it had received before still goes on.
+    /// Forwards what the source had received before it failed with `error`, then ends.
     async fn last_bytes(&mut self, error: io::Error) -> Step {
         while self.remaining() != Some(0) {
             match self.copy_some(CHUNK as u64).await {
                 Ok(n) if n > 0 => {}
                 Err(end @ (End::Sink(_) | End::Idle)) => return Step::End(end),
-                // There are bytes, but tokio reads none before it has heard of them.
+                // The source has bytes, but tokio does not read before epoll has reported them.
                 Err(End::Source(_)) if matches!(self.source.peek_now(), Ok(true)) => {
                     let wait = tokio::time::timeout(UNHEARD, self.wait_readable());
                     if !matches!(wait.await, Ok(Ok(()))) {
@@ -396,7 +407,7 @@ impl<'a> Direction<'a> {
         let grant = self.grant().await;
         let pipe = match self.link.pipes.take() {
             Ok(pipe) => pipe,
-            // no descriptor for one just now
+            // Descriptors are short: copy instead.
             Err(_) => return self.copy_burst(grant).await,
         };
         let mut used = 0;
@@ -411,7 +422,7 @@ impl<'a> Direction<'a> {
                 Ok(0) => break Step::End(End::Eof),
                 Ok(n) => {
                     if let Err(end) = self.drain(&pipe, n).await {
-                        // the pipe holds bytes: it is not for another connection
+                        // The pipe still holds bytes, so no other connection may use it.
                         self.settle(&grant, used);
                         return Step::End(end);
                     }
@@ -431,7 +442,7 @@ impl<'a> Direction<'a> {
         step
     }
 
-    /// Empties the pipe of `n` bytes into the sink.
+    /// Moves the `n` bytes in the pipe to the sink.
     async fn drain(&self, pipe: &chunk::Pipe, mut n: usize) -> Result<(), End> {
         while n > 0 {
             match pipe.drain(self.sink, n) {
@@ -477,7 +488,7 @@ impl<'a> Direction<'a> {
         step
     }
 
-    /// One read, written in full. The number of bytes; 0 at the stream's end.
+    /// Reads once and writes all of it. Returns the number of bytes, 0 at the end of the stream.
     async fn copy_some(&self, most: u64) -> Result<u64, End> {
         let moved = chunk::copy(self.source, self.sink, clamp(most)).map_err(End::Source)?;
         let mut rest = &moved.rest[..];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `SO_SPLICE`: whether the module offers it now, and the only calls of the crate so-splice.
+//! `SO_SPLICE`: whether the kernel accepts splices now, and all calls of the crate so-splice.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,9 +11,10 @@ use socket2::{Domain, Socket, Type};
 
 use crate::net::{Stream, sys};
 
-/// Whether the kernel accepts splices. One for a process.
+/// Whether the kernel accepts splices. All connections of the process share it.
 pub struct Kernel {
-    /// odd while it does; each change adds one, so that a direction notices one it slept through
+    /// Odd while the kernel accepts splices. Each change adds one, so a direction also notices a
+    /// change that happened while it slept.
     state: AtomicU64,
     why_not: Mutex<Arc<str>>,
 }
@@ -28,7 +29,7 @@ impl Default for Kernel {
 }
 
 impl Kernel {
-    /// Asks the kernel. Called at the start, and every few seconds.
+    /// Asks the kernel whether it accepts splices, and records the answer.
     pub fn probe(&self) {
         match ask() {
             Ok(()) => self.set(true),
@@ -40,7 +41,7 @@ impl Kernel {
         self.state() % 2 == 1
     }
 
-    /// Differs from before if the answer has changed.
+    /// Returns a number that changes with each change of the answer.
     pub fn state(&self) -> u64 {
         self.state.load(Ordering::Acquire)
     }
@@ -52,7 +53,7 @@ impl Kernel {
             .clone()
     }
 
-    /// Has all directions do without, until [`probe`](Self::probe) finds it there.
+    /// Records that the kernel accepts no splices, until [`probe`](Self::probe) finds that it does.
     pub fn unavailable(&self, why: &str) {
         *self.why_not.lock().unwrap_or_else(PoisonError::into_inner) = why.into();
         self.set(false);
@@ -66,8 +67,8 @@ impl Kernel {
     }
 }
 
-/// A socket that is connected to nothing tells: the kernel looks at the feature, and at the
-/// caller's rights, before it looks at the socket.
+/// Tries to splice a socket that is not connected. The kernel checks the feature and the caller's
+/// rights before it checks the socket, so its error shows which check failed.
 fn ask() -> Result<(), String> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)
         .map_err(|e| format!("no socket to ask with: {e}"))?;
@@ -81,7 +82,7 @@ fn ask() -> Result<(), String> {
     }
 }
 
-/// Has the kernel forward `source` to `sink`.
+/// Starts a splice: the kernel forwards the bytes of `source` to `sink`.
 #[allow(clippy::field_reassign_with_default)]
 pub fn splice(
     source: &Stream,
@@ -95,7 +96,7 @@ pub fn splice(
     so_splice::splice(source, sink, options)
 }
 
-/// Bytes moved by the splice that `source` is in, or that it was in last.
+/// Returns the bytes moved by the present splice of `source`, or else by its last one.
 pub fn moved(source: &Stream) -> u64 {
     so_splice::moved(source).unwrap_or(0)
 }
@@ -105,7 +106,7 @@ pub fn unsplice(source: &Stream) {
     let _ = so_splice::unsplice(source);
 }
 
-/// Whether a splice that fails so leaves the connection to the other modes.
+/// True if the connection should use another mode after [`splice`] has returned `error`.
 pub fn is_unavailable(error: &io::Error) -> bool {
     so_splice::is_unavailable(error)
         || [Errno::ACCESS, Errno::BUSY, Errno::OPNOTSUPP, Errno::INTR]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A client's connection and the target's, joined.
+//! A link: the connection of a client and that of its target.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,16 +13,16 @@ use super::mode::Chosen;
 use super::{Bucket, Kernel, Mode, Pipes, Wanted};
 use crate::net::Stream;
 
-/// What a link keeps to.
+/// The limits of a link, and the mode that it is to use.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     pub wanted: Wanted,
     pub idle: Option<Duration>,
-    /// bytes, each way
+    /// Limit of bytes, for each direction.
     pub max_bytes: Option<u64>,
-    /// bytes a second, each way
+    /// Bytes per second, for each direction.
     pub bandwidth: Option<u64>,
-    /// what all connections of a listener share
+    /// The bandwidth that both directions of all connections of the listener share.
     pub shared: Option<Arc<Bucket>>,
 }
 
@@ -34,15 +34,15 @@ pub enum Which {
 
 const NEVER: u64 = u64::MAX;
 
-/// One direction's state, for both directions and for status requests.
+/// The state of one direction. The other direction and status requests use it too.
 pub struct Way {
     pub meter: Meter,
     pub chosen: Chosen,
     pub bucket: Option<Bucket>,
     done: AtomicBool,
-    /// the number of bytes at which the idle time was last over
+    /// Number of bytes moved when this direction was last found idle. `NEVER` if it never was.
     quiet: AtomicU64,
-    /// the error by which its splice ended, where a write of the other direction took it
+    /// The error that ended its splice, if a write of the other direction took it from the socket.
     error: Mutex<Option<io::Error>>,
     told: Notify,
 }
@@ -60,13 +60,13 @@ impl Way {
         }
     }
 
-    /// Tells the direction how its splice has ended.
+    /// Tells this direction the error that has ended its splice.
     pub fn tell(&self, error: io::Error) {
         *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         self.told.notify_one();
     }
 
-    /// What it was told, once.
+    /// Takes the error that this direction was told, if any.
     pub fn taken(&self) -> Option<io::Error> {
         self.error
             .lock()
@@ -74,7 +74,7 @@ impl Way {
             .take()
     }
 
-    /// Waits until it is told.
+    /// Waits until this direction is told an error, and takes it.
     pub async fn told(&self) -> io::Error {
         loop {
             if let Some(error) = self.taken() {
@@ -96,7 +96,8 @@ impl Way {
         self.quiet.store(bytes, Ordering::Release);
     }
 
-    /// Whether it has been idle, and still is if it has moved `bytes` by now.
+    /// True if this direction was found idle and has moved no byte since. `bytes` is its present
+    /// total.
     pub fn is_quiet_at(&self, bytes: u64) -> bool {
         self.quiet.load(Ordering::Acquire) == bytes
     }
@@ -105,7 +106,7 @@ impl Way {
 pub struct Link {
     pub client: Stream,
     pub target: Stream,
-    /// from the client to the target
+    /// From the client to the target.
     pub up: Way,
     pub down: Way,
     pub limits: Limits,
@@ -139,7 +140,7 @@ impl Link {
         self.client.is_tcp() && self.target.is_tcp()
     }
 
-    /// Bytes from the client to the target, and back.
+    /// Returns the bytes forwarded from the client to the target, and back.
     pub fn sums(&self) -> (Sums, Sums) {
         (
             self.up.meter.sums(&self.client),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a direction has moved.
+//! Counts the bytes that a direction has moved.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::{Mode, kernel};
 use crate::net::Stream;
 
-/// Bytes by each of the ways.
+/// Bytes moved in each mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub sosplice: u64,
@@ -30,10 +30,10 @@ impl Sums {
 #[derive(Default)]
 struct State {
     sums: Sums,
-    /// The kernel counts besides what is in `sums`.
+    /// True while the kernel counts the bytes of a splice, which `sums` does not include yet.
     spliced: bool,
-    /// What it had counted when somebody last asked: a module that is drained forgets the counts
-    /// of the splices that it ends.
+    /// The kernel's count when it was last read. A module that is drained forgets the counts of the
+    /// splices that it ends. The relay then uses this one.
     seen: u64,
 }
 
@@ -44,8 +44,8 @@ impl State {
     }
 }
 
-/// The counter of one direction. Its lock makes the moments at which the kernel's count begins
-/// and ends atomic, so that a reader sees no byte twice and none goes missing.
+/// The counter of one direction. Its lock covers the moments at which the kernel's count begins and
+/// ends. A reader therefore counts no byte twice, and misses none.
 #[derive(Default)]
 pub struct Meter(Mutex<State>);
 
@@ -54,7 +54,8 @@ impl Meter {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes so far, those that the kernel just moves from `source` included.
+    /// Returns the bytes moved so far. They include those that the present splice of `source` has
+    /// moved.
     pub fn sums(&self, source: &Stream) -> Sums {
         let mut state = self.lock();
         let mut sums = state.sums;
@@ -73,7 +74,7 @@ impl Meter {
         }
     }
 
-    /// Begins a splice by `start`; the kernel counts from there on.
+    /// Calls `start`, which starts a splice. From then on the kernel counts.
     pub fn begin(&self, start: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.lock();
         start()?;
@@ -82,12 +83,12 @@ impl Meter {
         Ok(())
     }
 
-    /// Whether a splice is under way, or its end not noticed yet.
+    /// True if a splice runs, or has ended but this direction has not noticed yet.
     pub fn is_spliced(&self) -> bool {
         self.lock().spliced
     }
 
-    /// Takes over what the kernel has counted for the splice, which has ended.
+    /// Adds the kernel's count of the splice, which has ended, to the sums. Returns the count.
     pub fn end(&self, source: &Stream) -> u64 {
         let mut state = self.lock();
         let bytes = state.look(source);

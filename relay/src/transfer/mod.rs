@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Two connected sockets, forwarded until both streams have ended.
+//! Forwards bytes between two connected sockets until both streams have ended.
 //!
-//! [`Link`] is such a pair with what is known of it while it lives. Each of its two directions
-//! goes in one of three modes (`direction.rs`), counts its bytes (`meter.rs`) and keeps to the
-//! limits (`rate.rs`).
+//! A [`Link`] is such a pair of sockets with its state. Each of its two directions forwards in one
+//! of three modes (`direction.rs`), counts its bytes (`meter.rs`) and keeps to the limits
+//! (`rate.rs`).
 
 mod chunk;
 mod direction;

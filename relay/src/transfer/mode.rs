@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The ways in which bytes go.
+//! The modes in which the relay can forward bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// How a direction forwards its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// the kernel does, by `SO_SPLICE`
+    /// The kernel forwards, by `SO_SPLICE`.
     Sosplice,
-    /// splice(2) by way of a pipe
+    /// The relay calls splice(2), from the source into a pipe and from there to the sink.
     Pipe,
-    /// read and write
+    /// The relay reads and writes.
     Copy,
 }
 
@@ -32,10 +32,10 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What the configuration asks for.
+/// The mode that the configuration asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
-    /// the first of `sosplice`, `pipe` and `copy` that works
+    /// The first of `sosplice`, `pipe` and `copy` that works.
     #[default]
     Auto,
     Only(Mode),
@@ -55,7 +55,7 @@ impl FromStr for Wanted {
     }
 }
 
-/// The mode of a direction, and why it is that one.
+/// The mode of a direction, and why it was chosen.
 pub struct Chosen(Mutex<(Mode, Arc<str>)>);
 
 impl Chosen {

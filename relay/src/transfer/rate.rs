@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Token buckets: bandwidth, and how many connections are accepted in a second.
+//! Token buckets, which limit the bandwidth and the rate of new connections.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A bucket that fills at a constant rate.
+/// A bucket of tokens that fills at a constant rate.
 #[derive(Debug)]
 pub struct Bucket {
     rate: f64,
@@ -19,7 +19,7 @@ struct State {
 }
 
 impl Bucket {
-    /// `rate` tokens a second, of which `most` are kept at most.
+    /// Returns a full bucket. It gets `rate` tokens per second, and holds at most `most`.
     pub fn new(rate: u64, most: u64) -> Self {
         Bucket {
             rate: rate as f64,
@@ -31,7 +31,8 @@ impl Bucket {
         }
     }
 
-    /// For bandwidth: a slice of a twentieth of a second, which is also what it keeps.
+    /// Returns a bucket for a bandwidth of `rate` bytes per second. It holds one slice, the bytes
+    /// of 1/20 second.
     pub fn bandwidth(rate: u64) -> Self {
         Self::new(rate, Self::slice_of(rate))
     }
@@ -40,8 +41,9 @@ impl Bucket {
         (rate / 20).max(1)
     }
 
-    /// Takes a slice of bandwidth, on credit if need be, and waits until the debt is paid. So
-    /// several that share a bucket get their slices in turn.
+    /// Takes a slice of the bandwidth, and returns its size. If the bucket has too few tokens, it
+    /// goes into debt, and the caller waits until the debt is paid. Callers that share the bucket
+    /// thus get their slices in turn.
     pub async fn slice(&self) -> u64 {
         let slice = Self::slice_of(self.rate as u64);
         let wait = self.take(slice as f64, Instant::now());
@@ -51,13 +53,13 @@ impl Bucket {
         slice
     }
 
-    /// Gives back what of a slice was not used.
+    /// Gives back the part of a slice that was not used.
     pub fn give_back(&self, tokens: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.tokens = (state.tokens + tokens as f64).min(self.most);
     }
 
-    /// Takes one token if there is one.
+    /// Takes a token if the bucket has one. Returns true if it had.
     pub fn try_one(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.refill(&mut state, Instant::now());
@@ -68,7 +70,7 @@ impl Bucket {
         has
     }
 
-    /// Waits for a token.
+    /// Takes a token, and waits until the bucket has got it.
     pub async fn one(&self) {
         let wait = self.take(1.0, Instant::now());
         if !wait.is_zero() {
@@ -76,7 +78,7 @@ impl Bucket {
         }
     }
 
-    /// Whether nothing would change if it were made anew.
+    /// True if the bucket is full, as a new one is.
     pub fn is_full(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.refill(&mut state, Instant::now());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A link's life: both directions at once, until both streams have ended.
+//! Runs both directions of a link at the same time, until both streams have ended.
 
 use std::io;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use super::link::{Link, Which};
 /// How a link ended.
 #[derive(Debug)]
 pub enum Ending {
-    /// both streams came to their ends
+    /// Both streams came to their ends.
     Closed,
-    /// one end's connection failed
+    /// The connection of one end failed.
     Error(Which, io::Error),
     Idle,
     Limit,
     Loop,
     Refused(io::Error),
-    /// the relay stops
+    /// The relay stops.
     Stopped,
 }
 
-/// How long what a failed connection had received may take to reach the other end.
+/// Time that bytes received from an end have to reach the other one, after the first end failed.
 const LAST_BYTES: Duration = Duration::from_secs(5);
 
 impl Link {
-    /// Forwards until both streams have ended, or one thing or another ends them.
+    /// Forwards until both streams have ended, or until a limit, an error or `stop` ends the link.
     pub async fn run(&self, stop: &CancellationToken) -> Ending {
         let up = Direction::new(self, true).run();
         let down = Direction::new(self, false).run();
@@ -50,7 +50,7 @@ impl Link {
             let ending = match self.judge(end, is_up) {
                 End::Eof => {
                     self.way(is_up).finish();
-                    // ENOTCONN: the other direction finds out
+                    // If this fails with ENOTCONN, the other direction will find the error.
                     let _ = self.end(sink).shutdown_write();
                     if self.up.is_done() && self.down.is_done() {
                         return Ending::Closed;
@@ -63,7 +63,8 @@ impl Link {
                 End::Refused(e) => Ending::Refused(e),
                 End::Source(e) => Ending::Error(source, e),
                 End::Sink(e) => {
-                    // A server may answer, and close before it has read all: the answer counts.
+                    // A server may answer and close before it has read everything. Its answer must
+                    // still arrive.
                     if !self.way(!is_up).is_done() {
                         let rest = async { if is_up { down.await } else { up.await } };
                         let _ = tokio::time::timeout(LAST_BYTES, rest).await;
@@ -75,8 +76,8 @@ impl Link {
         }
     }
 
-    /// An end of file that is none: the connection was reset, and the write of the other
-    /// direction has had the error.
+    /// Turns a false end of stream into an error. After a reset of the source, a write of the other
+    /// direction may have taken the error. A read then only finds an end of stream.
     fn judge(&self, end: End, is_up: bool) -> End {
         let source = self.end(if is_up { Which::Client } else { Which::Target });
         match end {
@@ -89,7 +90,8 @@ impl Link {
         }
     }
 
-    /// Nobody is to take a stream that was cut off for a whole one: both ends are reset.
+    /// Resets both ends. A receiver would otherwise take a stream that was cut off for a complete
+    /// one.
     async fn cut(&self, ending: Ending) -> Ending {
         kernel::unsplice(&self.client);
         kernel::unsplice(&self.target);

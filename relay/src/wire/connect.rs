@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! HTTP/1 CONNECT: the request that asks for a tunnel.
+//! HTTP/1 CONNECT: the request for a tunnel, and the answers to it.
 
 use super::Parsed;
 use crate::net::Address;
 
-/// Bytes that a request may take, with its headers.
+/// Largest size of a request with its headers, in bytes.
 pub const LONGEST: usize = 8 << 10;
 
 const HEADERS: usize = 64;
 
-/// Reads the request: where the client wants to go.
+/// Parses a request. Its value is the destination to which the client wants a tunnel.
 pub fn parse(bytes: &[u8]) -> Parsed<Address> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -41,10 +41,10 @@ fn target(request: &httparse::Request) -> Result<Address, &'static str> {
     }
 }
 
-/// The answer after which the tunnel is open.
+/// The answer that opens the tunnel.
 pub const OPEN: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// The answer to a request that is not served.
+/// Returns the answer that refuses a request with `status`.
 pub fn refusal(status: u16) -> Vec<u8> {
     let reason = match status {
         400 => "Bad Request",

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The ClientHello of TLS, for the name (SNI) and the protocols (ALPN) that it asks for. rustls
-//! reads it; no key, no certificate and no cipher is involved.
+//! Reads the server name (SNI) and the protocols (ALPN) of a TLS ClientHello. rustls parses the
+//! message. This needs no key, no certificate and no cipher.
 
 use rustls::server::Acceptor;
 
-/// Bytes that a ClientHello may take, with its records.
+/// Largest size of a ClientHello with its record headers, in bytes.
 pub const LONGEST: usize = 32 << 10;
 
-/// What a client asks for.
+/// What a ClientHello asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     pub server_name: Option<String>,
     pub alpn: Vec<Vec<u8>>,
 }
 
-/// Reads a ClientHello as it comes, however it is cut into records and packets.
+/// Parses a ClientHello piece by piece, however it is cut into records and packets.
 #[derive(Default)]
 pub struct Reader(Acceptor);
 
 impl Reader {
+    /// Takes further bytes. Returns the ClientHello once it is complete.
+    ///
     /// # Errors
-    /// It is no ClientHello, or one that no TLS 1.2 or 1.3 server would accept.
+    /// Returns a message if the bytes are no ClientHello, or if rustls rejects it.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<Option<Hello>, String> {
         while !bytes.is_empty() {
             let n = self.0.read_tls(&mut bytes).map_err(|e| e.to_string())?;
@@ -46,14 +48,14 @@ impl Reader {
     }
 }
 
-/// A name of the configuration: a host name, or `*.` and the rest of one, which stands for
-/// one or more labels.
+/// A server name in the configuration: a host name, or `*.` and a host name. The `*` stands for one
+/// or more labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
 impl Pattern {
     /// # Errors
-    /// It is neither.
+    /// Returns a message if `text` is neither.
     pub fn new(text: &str) -> Result<Self, String> {
         let host = text.strip_prefix("*.").unwrap_or(text);
         if crate::net::is_name(host) {
@@ -84,7 +86,7 @@ pub mod tests {
         [&(body.len() as u16).to_be_bytes()[..], body].concat()
     }
 
-    /// A ClientHello of TLS 1.2, in records of `cut` bytes.
+    /// Returns a ClientHello of TLS 1.2, in records of `cut` bytes.
     pub fn client_hello(name: &str, alpn: &[&str], cut: usize) -> Vec<u8> {
         let names: Vec<u8> = [&[0u8][..], &counted(name.as_bytes())].concat();
         let protocols: Vec<u8> = alpn

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Parsers of what strangers send before their bytes are forwarded. None of them reads from a
-//! socket, takes more than it is given, or panics; each says how many bytes it has used.
+//! Parsers of what clients send before the forwarded bytes. A client may be a stranger: no parser
+//! panics, whatever it sends. No parser reads from a socket: the caller hands it the bytes received
+//! so far.
 
 pub mod connect;
 pub mod hello;
 pub mod proxy;
 pub mod socks;
 
-/// What came of the bytes so far.
+/// The result of parsing the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed<T> {
-    /// and how many bytes that took
+    /// The message is complete: its value, and the number of bytes that it takes.
     Done(T, usize),
-    /// There is no more than the beginning.
+    /// The bytes are the beginning of a message, which needs more.
     More,
-    /// It can never become valid, whatever follows.
+    /// No bytes that follow can make the message valid.
     Bad(&'static str),
 }

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The PROXY protocol, versions 1 and 2: read strictly, as the specification has it, and
-//! written.
+//! Reads and writes the headers of the PROXY protocol, versions 1 and 2. It accepts only headers
+//! that follow the specification.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use super::Parsed;
 
-/// Whose connection it is: where from and where to. `None` where the sender does not say
-/// (`UNKNOWN`, `LOCAL`, or a Unix socket).
+/// A PROXY header: the source and the destination of the client's connection. `None` if the sender
+/// does not tell them (`UNKNOWN`, `LOCAL`), or if they are Unix sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub addresses: Option<(SocketAddr, SocketAddr)>,
 }
 
-/// Which versions a listener takes, or a target gets.
+/// The version that a listener accepts, or that a target gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     V1,
     V2,
-    /// either of them, when reading
+    /// Either version. This is for reading only.
     Any,
 }
 
@@ -39,14 +39,15 @@ impl FromStr for Version {
 }
 
 const V1_START: &[u8] = b"PROXY ";
-/// with its CR and LF
+/// Longest line of version 1, with its CR and LF.
 const V1_LONGEST: usize = 107;
 const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const V2_FIXED: usize = 16;
-/// What follows the fixed part of version 2 at most: addresses, and TLVs, which are passed over.
+/// Most bytes that may follow the fixed part of version 2: the addresses, and TLVs, which are
+/// skipped.
 pub const V2_LONGEST: usize = 4096;
 
-/// Bytes that a header takes at most.
+/// Size of the longest header, in bytes.
 pub const LONGEST: usize = V2_FIXED + V2_LONGEST;
 
 pub fn parse(bytes: &[u8], accepts: Version) -> Parsed<Header> {
@@ -114,7 +115,7 @@ fn v1_pair<E>(
     )))
 }
 
-/// Digits alone, and no zero before others.
+/// Parses a port, which consists of digits only and has no leading zero.
 fn v1_port(text: &str) -> Option<u16> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let padded = text.len() > 1 && text.starts_with('0');
@@ -164,7 +165,7 @@ fn parse_v2(bytes: &[u8]) -> Parsed<Header> {
     Parsed::Done(Header { addresses }, V2_FIXED + length)
 }
 
-/// Two addresses of equal length, then two ports.
+/// Reads two addresses of equal length, which two ports follow.
 fn v2_pair(body: &[u8], ip: impl Fn(&[u8]) -> IpAddr) -> (SocketAddr, SocketAddr) {
     let n = (body.len() - 4) / 2;
     let port = |i: usize| u16::from_be_bytes([body[i], body[i + 1]]);
@@ -174,7 +175,8 @@ fn v2_pair(body: &[u8], ip: impl Fn(&[u8]) -> IpAddr) -> (SocketAddr, SocketAddr
     )
 }
 
-/// The header for a target. Addresses of two families are both written as IPv6.
+/// Returns the header for a target. If the addresses are of different families, both are written as
+/// IPv6.
 pub fn write(version: Version, header: &Header) -> Vec<u8> {
     let addresses = header.addresses.map(|(a, b)| {
         if a.is_ipv4() == b.is_ipv4() {
@@ -214,7 +216,7 @@ fn write_v1(addresses: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
 fn write_v2(addresses: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
     let mut out = V2_START.to_vec();
     let Some((a, b)) = addresses else {
-        // PROXY, unspecified: the connection is a client's all the same
+        // The command PROXY with an unspecified family: a client made the connection all the same.
         out.extend([0x21, 0x00, 0, 0]);
         return out;
     };

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-//! SOCKS 5 (RFC 1928), the command CONNECT, without authentication.
+//! SOCKS 5 (RFC 1928): the command CONNECT, without authentication.
 
 use std::net::IpAddr;
 
 use super::Parsed;
 use crate::net::{Address, is_name};
 
-/// Bytes that a greeting or a request takes at most.
+/// Size of the longest greeting or request, in bytes.
 pub const LONGEST: usize = 262;
 
-/// The answer to a greeting: no authentication, or none of the client's methods will do.
+/// The answer to a greeting if the client need not authenticate.
 pub const NO_AUTHENTICATION: &[u8] = &[5, 0];
+/// The answer to a greeting if no method of the client is acceptable.
 pub const NO_METHOD: &[u8] = &[5, 0xff];
 
-/// Reads the greeting: whether the client can do without authentication.
+/// Parses the greeting. Its value is true if the client can do without authentication.
 pub fn greeting(bytes: &[u8]) -> Parsed<bool> {
     match bytes {
         [] | [5] => Parsed::More,
@@ -26,7 +27,7 @@ pub fn greeting(bytes: &[u8]) -> Parsed<bool> {
     }
 }
 
-/// Why a request is not served, as RFC 1928 numbers it.
+/// The reply to a request, with its number in RFC 1928.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     Granted = 0,
@@ -40,7 +41,7 @@ pub enum Reply {
     AddressType = 8,
 }
 
-/// Reads the request. What is well-formed but not served is [`Parsed::Done`] with the reply.
+/// Parses the request. If it is well-formed but not supported, the value is the reply to send.
 pub fn request(bytes: &[u8]) -> Parsed<Result<Address, Reply>> {
     let well_begun = [5, bytes.get(1).copied().unwrap_or(1), 0];
     let n = bytes.len().min(3);
@@ -79,7 +80,7 @@ fn destination(host: &[u8], kind: u8, port: u16) -> Result<Address, Reply> {
         None => {
             let name = std::str::from_utf8(host).map_err(|_| Reply::HostUnreachable)?;
             match name.parse::<IpAddr>() {
-                // clients that do not tell names from addresses
+                // Some clients send an address as a name.
                 Ok(ip) => Address::Ip((ip, port).into()),
                 Err(_) if is_name(name) => Address::Name(name.to_ascii_lowercase(), port),
                 Err(_) => return Err(Reply::HostUnreachable),
@@ -93,8 +94,8 @@ fn destination(host: &[u8], kind: u8, port: u16) -> Result<Address, Reply> {
     }
 }
 
-/// The answer to a request. The address that it was connected from is not told: clients have no
-/// use for it.
+/// Returns the answer to a request. Its address field is zero, because clients have no use for the
+/// address from which the relay connected.
 pub fn answer(reply: Reply) -> [u8; 10] {
     [5, reply as u8, 0, 1, 0, 0, 0, 0, 0, 0]
 }
