@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""forward.py MODE...: what a relay forwards in a mode (sosplice, pipe, copy): bytes, half-closes,
-resets, limits, and that the bytes really went that way."""
+"""forward.py MODE...: tests what a relay forwards in a mode (sosplice, pipe, copy): bytes,
+half-closes, resets and limits. The relay's counts show that the bytes went by that mode."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ LATE = b"after the half-close"
 
 
 class Pair:
-    """A relay with both ends of a connection through it."""
+    """A relay, and both ends of a connection through it."""
 
     def __init__(self, mode, more=""):
         self.server = listener()
@@ -66,7 +66,7 @@ def half_closes(mode):
         p.target.shutdown(socket.SHUT_WR)
         check(listen.join() == DOWN + LATE, "other bytes came down")
         p.ended("closed", len(UP), len(DOWN) + len(LATE))
-    # and the target first
+    # Now the target closes first.
     with Pair(mode) as p:
         p.target.sendall(DOWN)
         p.target.shutdown(socket.SHUT_WR)
@@ -98,7 +98,7 @@ def much(mode):
 def slow_reader(mode):
     with Pair(mode) as p:
         talk = meanwhile(lambda: (p.client.sendall(UP * 20), p.client.shutdown(socket.SHUT_WR)))
-        time.sleep(0.3)     # until all buffers are full
+        time.sleep(0.3)     # time for all buffers to fill
         check(read_all(p.target) == UP * 20, "other bytes came")
         talk.join()
         p.target.close()
@@ -109,7 +109,8 @@ def resets(mode):
     for side in ("client", "target"):
         with Pair(mode) as p:
             first, second = (p.client, p.target) if side == "client" else (p.target, p.client)
-            # Both ways have begun once bytes came both ways; a reset before that is copied.
+            # Bytes both ways show that both directions have begun. A direction that meets a reset
+            # before it begins goes on by copy.
             second.sendall(b"begin")
             check(read_exactly(first, 5) == b"begin")
             first.sendall(b"some")
@@ -120,7 +121,7 @@ def resets(mode):
 
 
 def early_answer(mode):
-    for _ in range(12):     # the answer or the reset may be first
+    for _ in range(12):     # either the answer or the reset may reach the relay first
         one_early_answer(mode)
 
 
@@ -129,7 +130,7 @@ def one_early_answer(mode):
         p.client.sendall(b"x" * 100_000)
         read_exactly(p.target, 10)
         p.target.sendall(b"413 too large")
-        p.target.close()    # with bytes unread: a reset
+        p.target.close()    # sends a reset, because bytes are unread
         check(is_reset(p.client)[1] == b"413 too large", "no answer")
         line = p.relay.line()
         check(line["reason"] in ("target-error", "client-error"), line)
@@ -146,7 +147,7 @@ def limit(mode):
 
 def idle(mode):
     with Pair(mode, "idle = '700ms'\n") as p:
-        # one way is enough to keep both
+        # Bytes in one direction keep the whole connection.
         for _ in range(10):
             p.client.sendall(b"x")
             read_exactly(p.target, 1)
@@ -168,7 +169,7 @@ def bandwidth(mode):
         check(read_exactly(p.target, len(UP) * 2) == UP * 2, "other bytes came")
         took = time.monotonic() - began
         check(1.2 < took < 6, f"600,000 bytes took {took:.2f} s")
-        # the other way is not held up
+        # The other direction does not wait.
         p.target.sendall(DOWN[:1000])
         check(read_exactly(p.client, 1000) == DOWN[:1000])
         p.client.close()
@@ -228,7 +229,7 @@ def round_trips(mode):
 
 
 def silence(mode):
-    """Seconds in which nothing is said take no CPU."""
+    """A silent connection takes no CPU time."""
     with Pair(mode) as p:
         p.client.sendall(b"x")
         read_exactly(p.target, 1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Where connections go, and which are allowed: balancing, health, PROXY headers, SNI, CONNECT, SOCKS5,
-Unix sockets, IPv6, limits."""
+"""Tests where connections go, and which are allowed: balancing, health, PROXY headers, SNI, CONNECT,
+SOCKS5, Unix sockets, IPv6, limits."""
 
 import os
 import signal
@@ -24,20 +24,20 @@ def simple(more):
 
 
 def name_of(relay, index=0):
-    """Which server answers: each has a name of one byte."""
+    """Returns the name of the server that answers, which is one byte."""
     with relay.connect(index) as s:
         return s.recv(1)
 
 
 def nobody():
-    """A port at which nobody listens."""
+    """Returns an address at which no process listens."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{s.getsockname()[1]}"
 
 
 class Hanging:
-    """A server whose queue is full: connections to it get no answer."""
+    """A server whose accept queue is full, so that a connect to it gets no answer."""
 
     def __init__(self):
         self.server = socket.socket()
@@ -73,7 +73,7 @@ def least_connections():
         relay.line(reason="closed")
         more = [relay.connect() for _ in range(2)]
         check(more[0].recv(1) == names[0], "it went to the busy one")
-        # one of these two servers has two connections now, and the other one one
+        # Now one of the two servers has two connections, and the other has one.
         held[1].close()
         relay.line(reason="closed")
         more[1].recv(1)
@@ -149,7 +149,7 @@ def names():
 
 
 def names_anew():
-    """A name that comes to stand for another address."""
+    """A name that resolves to another address after a while."""
     if os.getuid() != 0:
         print("skip names_anew: it needs root, for /etc/hosts of its own")
         return
@@ -255,7 +255,7 @@ def certificate(name):
 
 
 class Tls:
-    """A TLS server that says its name."""
+    """A TLS server that sends its name."""
 
     def __init__(self, name, alpn=()):
         self.server = listener()
@@ -318,7 +318,7 @@ def tls():
 
 
 def slow_headers():
-    """A client that sends a byte now and then has no more time than others."""
+    """A client that sends its header byte by byte has the same time limit as others."""
     with Relay(simple("front = 'tls'\nto = '127.0.0.1:1'\nheader_timeout = '1s'\n")) as relay:
         with relay.connect() as s:
             began = time.monotonic()
@@ -338,7 +338,7 @@ def slow_headers():
 
 
 class Web:
-    """A web server of one page."""
+    """A web server with one page."""
 
     def __init__(self):
         self.server = listener()
@@ -363,7 +363,7 @@ def connect_front():
         check("403" in run(*curl, "http://127.0.0.1:1/", status=56))
         check("403" in run(*curl, "http://10.0.0.1:80/", status=56))
         check(run("curl", "-sS", "--noproxy", "", "-o", "/dev/null", "-w", "%{http_code}", "--proxy", proxy, page) == "405")
-        # what comes with the request is not lost
+        # Bytes that come together with the request are not lost.
         with relay.connect() as s:
             s.sendall(f"CONNECT 127.0.0.1:{port(web.server)} HTTP/1.1\r\n\r\nGET / HTTP/1.0\r\n\r\n".encode())
             answer = read_all(s)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the tests of socksplice-relay share: a relay that runs, servers to forward to, and
-one line a case."""
+"""Shared by the tests of socksplice-relay: a running relay, servers to forward to, and one
+result line for each case."""
 
 import atexit
 import json
@@ -19,7 +19,7 @@ import traceback
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 PROGRAM = os.environ.get("RELAY") or os.path.join(ROOT, "cli/target/release/socksplice-relay")
-TIME = 60   # seconds that anything may take on a slow machine
+TIME = 60   # limit for each wait, in seconds, for slow machines
 FOLDER = tempfile.TemporaryDirectory(prefix="relay-test-")
 failed = False
 
@@ -34,7 +34,7 @@ def case(name, run, *arguments):
     try:
         run(*arguments)
         print(f"ok {name}", flush=True)
-    except Exception as e:  # a test's own mistake is a failure as well
+    except Exception as e:  # an error in the test itself is a failure too
         where = traceback.extract_tb(e.__traceback__)[-1]
         for line in traceback.format_exc().splitlines():
             print(f"# {line}")
@@ -58,7 +58,7 @@ def write(name, text):
 
 
 class Lines:
-    """The lines of a stream, as they come."""
+    """The lines of a stream. A thread reads them as they come."""
 
     def __init__(self, stream):
         self.queue = queue.Queue()
@@ -92,7 +92,7 @@ class Lines:
 
 
 class Relay:
-    """A relay, by the text of a file, or by options."""
+    """A running relay, configured by the text of a file or by options."""
 
     number = 0
 
@@ -117,7 +117,8 @@ class Relay:
             self.begun()
 
     def begun(self):
-        """Waits until it accepts; the ports are those of its listeners, in their order."""
+        """Waits until the relay accepts. Collects the ports of its listeners in the order in which
+        the relay reports them."""
         while "SO_SPLICE" not in (line := self.said.next()):
             if found := re.search(r"listening at (?:.*):(\d+)$", line):
                 self.ports.append(int(found[1]))
@@ -140,8 +141,8 @@ class Relay:
         return s
 
     def turns_away(self, source=None):
-        """Whether a new connection is reset before its first byte. connect() reports a reset
-        that arrives before it returns."""
+        """Returns True if a new connection is reset before its first byte. If the reset arrives
+        before connect() returns, connect() raises it."""
         try:
             with self.connect(source=source) as s:
                 s.recv(1)
@@ -150,7 +151,7 @@ class Relay:
         return False
 
     def line(self, **wanted):
-        """The next line of the log that is as wanted."""
+        """Returns the next line of the log that has the wanted fields."""
         while True:
             line = json.loads(self.log.next())
             if all(line.get(k) == v for k, v in wanted.items()):
@@ -166,7 +167,7 @@ class Relay:
         return body if page == "/metrics" else json.loads(body)
 
     def until(self, what, page="/status"):
-        """Waits until a page says so."""
+        """Waits until `what` is true for a page, and returns the page."""
         end = time.monotonic() + TIME
         while not what(state := self.get(page)):
             check(time.monotonic() < end, "still", state)
@@ -232,7 +233,7 @@ def reset(s):
 
 
 def is_reset(s):
-    """Reads on to the end of a stream, whether that is a reset, and what came before."""
+    """Reads to the end of a stream. Returns whether that is a reset, and the bytes before it."""
     got = b""
     try:
         while part := s.recv(1 << 16):
@@ -243,7 +244,7 @@ def is_reset(s):
 
 
 class Echo:
-    """A server that says its name, if it has one, and then what it is sent."""
+    """A server that sends its name, if it has one, and then echoes all bytes."""
 
     def __init__(self, name=b"", address=("127.0.0.1", 0), family=socket.AF_INET):
         self.name = name
@@ -280,7 +281,7 @@ class Echo:
         return "{}:{}".format(*self.address)
 
     def stop(self):
-        # a thread that is in accept(2) keeps the socket: this ends that
+        # A thread in accept(2) keeps the socket open. shutdown(2) ends that call.
         self.server.shutdown(socket.SHUT_RDWR)
         self.server.close()
 
@@ -289,7 +290,8 @@ class Echo:
 
 
 def meanwhile(steps, *arguments):
-    """Runs beside; join() of what is returned raises what steps did."""
+    """Runs `steps` in a thread. join() of the returned handle returns the result of `steps`, or
+    raises its exception."""
     result = []
 
     def run():
@@ -313,7 +315,8 @@ def meanwhile(steps, *arguments):
 
 
 def run(*command, status=0, **options):
-    """Runs a program to its end; what it printed. Its status may be anything if that is None."""
+    """Runs a program to its end and returns its output. Its exit status must be `status`, unless
+    that is None."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=4 * TIME, **options)
     check(status is None or done.returncode == status, command[0], "exited", done.returncode, done.stdout[-2000:], done.stderr[-2000:])
     return done.stdout + done.stderr

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""many.py MODE...: thousands of idle connections at a time: what each takes, that no pipe is held for
-one, and that all of them still carry bytes. A process of its own has each side's sockets."""
+"""many.py MODE...: tests thousands of idle connections at a time. Measures the memory of each, and
+checks that none holds a pipe and that all still carry bytes. The clients' sockets and the servers'
+sockets are in one process each."""
 
 import os
 import resource
@@ -15,7 +16,7 @@ ROUND = b"x" * 100
 
 
 def descriptors():
-    """As many as N connections want, or as there may be."""
+    """Raises the limit of open files to what N connections need, or to the hard limit. Returns it."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     wanted = 2 * N + 1000
     try:
@@ -27,7 +28,7 @@ def descriptors():
 
 allowed = descriptors()
 if allowed < 2 * N + 1000:
-    # the sides of a run do the same as the run itself
+    # Each side is a process that runs this file too, so it finds the same N.
     N = (allowed - 1000) // 2
     if sys.argv[1] != "--side":
         print(f"# {allowed} open files are allowed: {N} connections", flush=True)

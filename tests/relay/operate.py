@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What an administrator does: bad input, check, reload, upgrade, drain, systemd, descriptors."""
+"""Tests what an administrator does: bad input, check, reload, upgrade, drain, systemd, descriptors."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import lib
 from lib import (PROGRAM, Echo, Relay, accept, case, check, done, is_reset, listener, path, read_all,
                  read_exactly, run, target, write)
 
-LOAD = 4 if os.environ.get("TEST_FULL") else 1     # seconds of load around each change
+LOAD = 4 if os.environ.get("TEST_FULL") else 1     # multiplies the changes under load
 
 
 def config(to, more="", name="one", listen="127.0.0.1:0"):
@@ -24,7 +24,7 @@ def config(to, more="", name="one", listen="127.0.0.1:0"):
 
 
 def refused(arguments, expected, status=1):
-    """The program does not begin, and says why in one line."""
+    """Checks that the program does not start, and tells why in one line."""
     out = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=60)
     check(out.returncode == status, arguments, "exited", out.returncode, out.stderr)
     check(expected in out.stderr and out.stderr.count("\n") == 1, "it says", out.stderr)
@@ -67,7 +67,7 @@ def reloads():
         listen = f"127.0.0.1:{relay.ports[0]}"
         with relay.connect() as old:
             check(old.recv(1) == b"a")
-            # port 0 is the same listener for as long as the file says so
+            # A listener at port 0 keeps its socket while the file has this address.
             relay.reload(config(b.to()))
             with relay.connect() as s:
                 check(s.recv(1) == b"b")
@@ -80,7 +80,7 @@ def reloads():
             check(read_exactly(old, 5) == b"still", "the old connection does not live")
         state = relay.get()
         check((state["reloads"], state["failed_reloads"]) == (1, 4), state)
-        # another listener comes, the first goes
+        # A reload adds another listener and removes the first.
         extra = listener()
         there = target(extra)
         extra.close()
@@ -96,7 +96,7 @@ def reloads():
 
 
 class Load:
-    """Connections one after the other from some threads; each asks for an answer."""
+    """Several threads, each of which makes one connection after the other and waits for its answer."""
 
     def __init__(self, address, threads=4):
         self.address = address
@@ -121,7 +121,7 @@ class Load:
                 self.failed.append(e)
 
     def until(self, more):
-        """Waits until so many more were served."""
+        """Waits until `more` further connections were served."""
         wanted = sum(self.served) + more
         end = time.monotonic() + 120
         while sum(self.served) < wanted:
@@ -147,7 +147,7 @@ def reloads_under_load():
 
 
 def upgrades_under_load():
-    """Again and again another process, and connections that live on in the former ones."""
+    """Upgrades again and again. The oldest connection lives on in the first process."""
     echo = Echo()
     program = path("program")
     shutil.copy(PROGRAM, program)
@@ -180,7 +180,7 @@ def upgrades_under_load():
 
 
 def failed_upgrade():
-    """A program that does not begin leaves the present one as it is."""
+    """If the new process does not start, the present one goes on."""
     echo = Echo()
     with Relay(config(echo.to())) as relay:
         relay.rewrite("nonsense")
@@ -220,7 +220,7 @@ def drains():
 
 
 def descriptors():
-    """Where descriptors are short clients wait, and are served."""
+    """If the limit of open files is low, clients wait until they are served."""
     echo = Echo()
 
     def few():
@@ -237,7 +237,7 @@ def descriptors():
 
 
 def short_of_descriptors():
-    """The same where others than connections have used them up: accept(2) says EMFILE."""
+    """If accept(2) fails with EMFILE below the limit of connections, clients wait too."""
     echo = Echo()
     with Relay(config(echo.to())) as relay:
         limits = resource.prlimit(relay.pid, resource.RLIMIT_NOFILE)
@@ -263,7 +263,7 @@ def activation():
         relay.said.until("Listening on")
         with socket.create_connection(("127.0.0.1", int(where.split(":")[1])), 60) as s:
             check(s.recv(1) == b"e")
-    # one that is configured by its address is taken too
+    # A listener that is configured by its address gets the passed socket too.
     relay = Relay(config(echo.to(), listen=where), before=before, wait=False)
     with relay:
         relay.said.until("Listening on")
@@ -323,7 +323,7 @@ def log_formats():
 
 
 def installs():
-    """What `make install-relay` puts in place is whole, systemd takes the unit; uninstall leaves nothing."""
+    """`make install-relay` installs all files, systemd accepts the unit, and uninstall leaves nothing."""
     there = path("installed")
     make = ("make", "-s", "-C", lib.ROOT, f"DESTDIR={there}", "PREFIX=/usr", f"RELAY={os.path.abspath(PROGRAM)}")
     run(*make, "install-relay")
@@ -347,7 +347,7 @@ def installs():
 
 
 def documented():
-    """Each key of the file is in its manual page, each option in the other one."""
+    """The manual pages contain each key of the file, and each option."""
     with open(os.path.join(lib.ROOT, "man/socksplice-relay.toml.5")) as f:
         page = f.read()
     with open(os.path.join(lib.ROOT, "relay/src/config/read.rs")) as f:

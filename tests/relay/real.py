@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""real.py MODE...: other people's programs through a relay: iperf3, nginx under wrk, redis, PostgreSQL,
-ssh, HAProxy and nginx at both ends of the PROXY protocol."""
+"""real.py MODE...: tests other programs through a relay: iperf3, nginx under wrk, redis, PostgreSQL,
+ssh, and HAProxy and nginx with PROXY headers."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def free_port():
 
 
 class Program:
-    """A server of somebody else's, up once its port answers."""
+    """A server program. Its constructor waits until its port answers."""
 
     def __init__(self, port, *command, **options):
         self.port = port
@@ -136,7 +136,7 @@ def postgres(mode):
 
 
 def ssh(mode):
-    """Keystrokes and their echoes: no delay is added."""
+    """The relay adds no delay between a keystroke and its echo."""
     port = free_port()
     for name in ("host", "user"):
         if not os.path.exists(path(name)):
@@ -179,7 +179,7 @@ def ssh(mode):
 
 
 def proxy_headers(mode):
-    """client - relay - HAProxy - relay - nginx, each with the client's address."""
+    """PROXY headers carry the client's address from a relay over HAProxy and a second relay to nginx."""
     with nginx("proxy_protocol") as n:
         with relay(mode, n.port, "proxy_in = 'v2'\nproxy_out = 'v1'\n") as last:
             port = free_port()

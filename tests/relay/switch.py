@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The mode `auto` while the module goes and comes, and the mode `sosplice` without it."""
+"""Tests the mode `auto` while the module comes and goes, and the mode `sosplice` without it."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ def feature(state):
 
 
 class Steps:
-    """A connection through a relay, over which parts are sent one after the other."""
+    """A connection through a relay, which carries one part after the other."""
 
     def __init__(self, mode="auto", *options):
         self.server = listener()
@@ -30,7 +30,7 @@ class Steps:
         self.relay.kill()
 
     def part(self):
-        """One part both ways; the modes afterwards, and the bytes so far by each path."""
+        """Sends a part both ways. Returns the modes afterwards, and why the downward one was chosen."""
         self.client.sendall(PART)
         check(read_exactly(self.target, len(PART)) == PART, "other bytes came up")
         self.target.sendall(PART)
@@ -53,7 +53,7 @@ def comes():
         check(first[:2] == ("pipe", "pipe") and "not loaded" in first[2], first)
         feature("on")
         s.relay.said.until("SO_SPLICE is there now")
-        s.part()    # finds out; some of it still by pipe
+        s.part()    # each direction changes during this part, which goes partly by pipe
         second = s.part()
         check(second == ("sosplice", "sosplice", "the module came"), second)
         line = s.end()
@@ -78,7 +78,7 @@ def goes():
 
 
 def unloaded():
-    """The module is exchanged under a connection."""
+    """The module is unloaded and loaded again under a live connection."""
     feature("on")
     with Steps() as s:
         check(s.part()[:2] == ("sosplice", "sosplice"))
@@ -94,14 +94,14 @@ def unloaded():
 
 
 def one_way():
-    """One direction goes by SO_SPLICE in slices, the other one by pipe: each slice ends by an error of
-    the socket that the other one writes to."""
+    """One direction goes by SO_SPLICE in slices, the other one by pipe. Each slice ends with an error
+    of its source, which is the socket that the other direction writes to."""
     feature("off")
     with Steps("auto", "--bandwidth", "2M") as s:
         s.part()
         feature("on")
         s.relay.said.until("SO_SPLICE is there now")
-        # the target alone talks: its direction goes over
+        # Only the target sends, so only its direction changes to SO_SPLICE.
         for _ in range(3):
             s.target.sendall(PART)
             check(read_exactly(s.client, len(PART)) == PART, "other bytes came down")
@@ -129,7 +129,7 @@ def or_nothing():
     with Steps("sosplice") as s:
         check(s.part()[:2] == ("sosplice", "sosplice"))
         feature("off")
-        s.part()    # what is spliced stays so
+        s.part()    # the live splices go on
         check(s.relay.turns_away(), "served without SO_SPLICE")
         check(s.relay.line()["reason"] == "no-sosplice")
         s.end()
