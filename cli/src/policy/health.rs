@@ -388,8 +388,8 @@ impl Facts<'_> {
         // Rings that no policy in force has any more count here, too.
         let held: u64 = self.shares.values().map(|share| share.ring_memory).sum();
         let mut add = |text: String| {
-            let remedy = "raise the cap, or see who does not read: 'socksplice pair show \
-                          --sort memory'";
+            let remedy = "raise the cap, or find the readers that do not read: 'socksplice pair \
+                          show --sort memory'";
             list.push(Complaint::new(Id::MemoryCap, text, remedy));
         };
         if full(held, self.status.memory_cap) {
