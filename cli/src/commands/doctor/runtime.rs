@@ -256,9 +256,9 @@ fn busy_poll_of(usec: u32) -> Check {
     Check::warn(
         NAME,
         format!(
-            "net.core.busy_poll is {usec}: before it sleeps, every epoll_wait, poll or select on \
-             a pair or on a network card that can be polled spins for up to {usec} us, and takes \
-             a CPU for that time"
+            "net.core.busy_poll is {usec}: before it sleeps, every epoll_wait on a pair or on a \
+             network card that can be polled spins for up to {usec} us, and takes a CPU for that \
+             time"
         ),
     )
     .remedy(
