@@ -149,13 +149,16 @@ pub fn run(arguments: Exporter, json: bool) -> Result<Answer> {
         PATH => {
             let mut sources = sources.lock().unwrap_or_else(PoisonError::into_inner);
             let (module, reader) = &mut *sources;
+            let ended = |e| {
+                io::Error::other(format!(
+                    "the process that reads the policies has ended: {e}"
+                ))
+            };
+            reader.ask().map_err(ended)?;
             let mut scrape = scrape(module);
+            let report = reader.report().map_err(ended)?;
             if let Some(scrape) = &mut scrape {
-                scrape.report = reader.report().map_err(|e| {
-                    io::Error::other(format!(
-                        "the process that reads the policies has ended: {e}"
-                    ))
-                })?;
+                scrape.report = report;
             }
             Ok(metrics(scrape.as_ref(), format))
         }

@@ -91,14 +91,21 @@ impl Reader {
         })
     }
 
-    /// None if there is none now. Fails if the process has ended.
+    /// Asks for a report, unless there is a fresh one. The caller may do other things before it
+    /// calls [`Self::report`]. Fails if the process has ended.
+    pub fn ask(&mut self) -> io::Result<()> {
+        if !self.asked && !self.last.is_fresh(Instant::now()) {
+            let mut questions = self.questions.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+            questions.write_all(b"\n")?;
+            self.asked = true;
+        }
+        Ok(())
+    }
+
+    /// What the process answered, or the report that is still fresh. None if there is none now.
+    /// Fails if the process has ended.
     pub fn report(&mut self) -> io::Result<Option<Report>> {
-        if !self.last.is_fresh(Instant::now()) {
-            if !self.asked {
-                let mut questions = self.questions.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-                questions.write_all(b"\n")?;
-                self.asked = true;
-            }
+        if self.asked {
             match self.answer(Instant::now() + PATIENCE)? {
                 Some(line) => self.last.set(line, Instant::now()),
                 None => return Ok(None),
@@ -204,16 +211,20 @@ mod tests {
         let line = serde_json::to_string(&Line::Ok(Report::default())).unwrap();
         // A second question gets no answer, and the process ends.
         let mut reader = reader(&format!("read x; echo '{line}'; read x"));
-        assert_eq!(reader.report().unwrap(), Some(Report::default()));
-        assert_eq!(reader.report().unwrap(), Some(Report::default()));
+        for _ in 0..2 {
+            reader.ask().unwrap();
+            assert_eq!(reader.report().unwrap(), Some(Report::default()));
+        }
         assert!(!reader.asked);
     }
 
     #[test]
     fn a_reader_that_fails_or_ends() {
         let mut failing = reader("read x; echo '{\"Err\":\"no right\"}'; read x");
+        failing.ask().unwrap();
         assert_eq!(failing.report().unwrap(), None);
         let mut ended = reader("read x");
+        ended.ask().unwrap();
         assert!(ended.report().is_err());
     }
 }
