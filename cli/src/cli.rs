@@ -89,6 +89,10 @@ pub enum Object {
     /// then. A signal ends it, once the requests in progress are answered.
     Exporter(Exporter),
 
+    /// Read the policies and the pairs for the exporter
+    #[command(hide = true)]
+    ExporterReader,
+
     /// The module's state and its switches
     ///
     /// Without a command: as 'feature show'.

@@ -62,6 +62,7 @@ pub fn run(object: Object, json: bool) -> Result<Answer> {
             stats::show(&arguments)
         }
         Object::Exporter(arguments) => exporter::run(arguments, json),
+        Object::ExporterReader => exporter::reader::run(),
         Object::Feature(noun) => match noun.command.unwrap_or(FeatureCommand::Show) {
             FeatureCommand::Show => feature::show(),
             FeatureCommand::Set { feature, value } => feature::set(feature, &value),

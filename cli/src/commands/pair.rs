@@ -49,8 +49,8 @@ fn why_none(status: &Status) -> String {
     }
     match Health::read() {
         Ok(None) => "no pair: no policy is set; run 'socksplice policy set'\n".into(),
-        Ok(Some(health)) if health.matches_nothing => {
-            format!("no pair: {}\n", health.notes.join(", "))
+        Ok(Some(health)) if health.matches_nothing() => {
+            format!("no pair: {}\n", health.notes().join(", "))
         }
         _ => format!("no pair: only connections made under the policy are paired; {WHY}\n"),
     }

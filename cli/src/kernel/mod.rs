@@ -7,6 +7,7 @@ pub mod capture;
 pub mod module;
 pub mod netlink;
 pub mod pair;
+pub mod release;
 pub mod sock_diag;
 pub mod sockmap;
 pub mod splice;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The pairs: the connections that are accelerated now.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -84,6 +85,39 @@ pub fn list(module: &Module) -> Result<Vec<Pair>> {
         .map(|a| Pair::from_attributes(a, &names))
         .collect();
     pairs.map_err(|e| Error::new(format!("cannot read the module's answer: {e}")))
+}
+
+/// What the ends of one policy have now.
+#[derive(Debug, Default, PartialEq)]
+pub struct Share {
+    /// Pairs with an end of the policy. A pair between two policies counts for each.
+    pub pairs: u64,
+    /// Bytes of the rings that its ends send into.
+    pub ring_memory: u64,
+}
+
+/// The share of each policy, by its number, and the number of pairs. Takes one dump.
+pub fn shares(module: &Module) -> Result<(HashMap<u64, Share>, u64)> {
+    let pairs = module.dump(CMD_PAIR_GET)?;
+    let mut shares = HashMap::new();
+    for pair in &pairs {
+        add_shares(pair, &mut shares)
+            .map_err(|e| Error::new(format!("cannot read the module's answer: {e}")))?;
+    }
+    Ok((shares, pairs.len() as u64))
+}
+
+fn add_shares(pair: &Attributes, shares: &mut HashMap<u64, Share>) -> io::Result<()> {
+    let mut counted = None;
+    for nest in pair.all(A_PAIR_END) {
+        let end = Attributes::parse(nest)?;
+        let group = end.number(A_END_GROUP);
+        let share = shares.entry(group).or_default();
+        share.pairs += u64::from(counted != Some(group));
+        share.ring_memory += end.number(A_END_RING_MEM);
+        counted = Some(group);
+    }
+    Ok(())
 }
 
 impl Pair {
@@ -226,17 +260,33 @@ pub mod tests {
         DefaultNla::new(A_PAIR_END | 0x8000, bytes)
     }
 
-    /// Number 9, old, on its way back, in "blue", from port 40000.
-    pub fn pair(address: &[u8]) -> io::Result<Pair> {
-        let bytes = emit(&[
+    fn message(address: &[u8]) -> io::Result<Attributes> {
+        Attributes::parse(&emit(&[
             DefaultNla::new(A_PAIR_ID, 9u32.to_ne_bytes().to_vec()),
             DefaultNla::new(A_PAIR_AGE_MS, 61_000u64.to_ne_bytes().to_vec()),
             DefaultNla::new(A_PAIR_DRAINING, vec![1]),
             end(address, 40000),
             end(address, 80),
-        ]);
+        ]))
+    }
+
+    /// Number 9, old, on its way back, in "blue", from port 40000.
+    pub fn pair(address: &[u8]) -> io::Result<Pair> {
         let names = Names::of(&[(4026531840, "blue")]);
-        Pair::from_attributes(&Attributes::parse(&bytes)?, &names)
+        Pair::from_attributes(&message(address)?, &names)
+    }
+
+    #[test]
+    fn a_pair_counts_once_for_its_policy() {
+        let mut shares = HashMap::new();
+        for _ in 0..2 {
+            add_shares(&message(&[127, 0, 0, 1]).unwrap(), &mut shares).unwrap();
+        }
+        let share = Share {
+            pairs: 2,
+            ring_memory: 4 * 65536,
+        };
+        assert_eq!(shares, HashMap::from([(4, share)]));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The cgroups that policies name, as paths: what they name now, and what waits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use crate::error::Result;
 use crate::system::cgroup::Hierarchy;
 
-use super::config::{Policy, masks};
+use super::config::{Name, Policy, masks};
 use super::{pin, program};
 
 /// True for a path that can name several cgroups.
@@ -137,41 +137,58 @@ impl Now {
         paths.filter(|p| self.named(i, p).is_empty()).collect()
     }
 
+    /// How many cgroups policy `i` names.
+    fn count(&self, i: usize) -> usize {
+        let named = self.0[i].values().flatten().map(|cgroup| cgroup.id);
+        // Two of its paths may name the same one.
+        named.collect::<HashSet<u64>>().len()
+    }
+
     /// One sentence for each policy of which a path waits.
     pub fn notes(&self, policies: &[Policy]) -> Vec<String> {
-        let mut notes = Vec::new();
-        for (i, policy) in policies.iter().enumerate() {
-            let waiting = self.waiting(i, policy);
-            if policy.cgroups.is_empty() {
-                let name = &policy.name;
-                notes.push(format!(
-                    "policy {name} names no cgroup, so it matches nothing"
-                ));
-            }
-            if waiting.is_empty() {
-                continue;
-            }
-            let all = match waiting.len() == policy.cgroups.len() {
-                true => "matches nothing yet",
-                false => "waits for some of its cgroups",
-            };
-            notes.push(format!(
-                "policy {} {all}: there is no cgroup {} now",
-                policy.name,
-                waiting.join(" ")
+        let policies = policies.iter().enumerate();
+        policies.filter_map(|(i, p)| self.note(i, p)).collect()
+    }
+
+    fn note(&self, i: usize, policy: &Policy) -> Option<String> {
+        let name = &policy.name;
+        let waiting = self.waiting(i, policy);
+        if policy.cgroups.is_empty() {
+            return Some(format!(
+                "policy {name} names no cgroup, so it matches nothing"
             ));
         }
-        notes
+        if waiting.is_empty() {
+            return None;
+        }
+        let all = match waiting.len() == policy.cgroups.len() {
+            true => "matches nothing yet",
+            false => "waits for some of its cgroups",
+        };
+        Some(format!(
+            "policy {name} {all}: there is no cgroup {} now",
+            waiting.join(" ")
+        ))
     }
+}
+
+/// What one policy in force can match now.
+pub struct Matches {
+    pub name: Name,
+    /// False: what matches stays on TCP.
+    pub pair: bool,
+    pub memory_cap: Option<u64>,
+    /// How many cgroups it names.
+    pub cgroups: usize,
+    /// How many of its paths name none.
+    pub waiting: usize,
+    /// Says so, if a path waits.
+    pub note: Option<String>,
 }
 
 /// Whether the policies in force can match anything.
 pub struct Health {
-    /// A policy that pairs names no cgroup that there is.
-    pub waiting: bool,
-    /// So it is with each of them.
-    pub matches_nothing: bool,
-    pub notes: Vec<String>,
+    pub policies: Vec<Matches>,
     /// Cgroups that came for which the programs had no memory.
     pub missed: u64,
 }
@@ -184,14 +201,31 @@ impl Health {
             return Ok(None);
         };
         let (policies, now) = Now::pinned(dir)?;
-        let waits = |(i, p): &(usize, &Policy)| now.waiting(*i, p).len() == p.cgroups.len();
-        let pairing = policies.iter().enumerate().filter(|(_, p)| p.pair);
+        let matches = |(i, policy): (usize, &Policy)| Matches {
+            name: policy.name.clone(),
+            pair: policy.pair,
+            memory_cap: policy.memory_cap,
+            cgroups: now.count(i),
+            waiting: now.waiting(i, policy).len(),
+            note: now.note(i, policy),
+        };
         Ok(Some(Health {
-            waiting: pairing.clone().any(|p| waits(&p)),
-            matches_nothing: pairing.clone().all(|p| waits(&p)),
-            notes: now.notes(&policies),
+            policies: policies.iter().enumerate().map(matches).collect(),
             missed: program::missed(dir)?,
         }))
+    }
+
+    /// No policy that pairs names a cgroup that there is.
+    pub fn matches_nothing(&self) -> bool {
+        let mut pairing = self.policies.iter().filter(|p| p.pair);
+        pairing.all(|policy| policy.cgroups == 0)
+    }
+
+    pub fn notes(&self) -> Vec<String> {
+        self.policies
+            .iter()
+            .filter_map(|p| p.note.clone())
+            .collect()
     }
 }
 
@@ -229,6 +263,21 @@ mod tests {
         ] {
             assert!(!names(pattern, path), "{pattern} {path}");
         }
+    }
+
+    #[test]
+    fn a_cgroup_counts_once_for_its_policy() {
+        let list = |ids: &[u64]| -> Vec<Cgroup> {
+            let path = String::from("/x");
+            let one = |id: &u64| Cgroup {
+                path: path.clone(),
+                id: *id,
+            };
+            ids.iter().map(one).collect()
+        };
+        let named = HashMap::from([("/x".into(), list(&[7])), ("/*".into(), list(&[7, 8]))]);
+        assert_eq!(Now(vec![named, HashMap::new()]).count(0), 2);
+        assert_eq!(Now(vec![HashMap::new()]).count(0), 0);
     }
 
     #[test]

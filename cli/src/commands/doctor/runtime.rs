@@ -8,26 +8,57 @@ use std::path::Path;
 use crate::error::Error;
 use crate::kernel::module::{self, Module, Status};
 use crate::kernel::sockmap::{PSOCK, Sockmaps};
-use crate::policy::cgroups::Health;
-use crate::policy::pin;
+use crate::policy::health::{HOW_TO_FIND_PEERS, Id, Report, Watch};
+use crate::policy::{self, pin};
 use crate::system::cgroup::Hierarchy;
+use crate::values::size;
 
 use super::Check;
 
 const FTRACE_ENABLED: &str = "/proc/sys/kernel/ftrace_enabled";
+const BUSY_POLL: &str = "/proc/sys/net/core/busy_poll";
 
 pub fn checks() -> Vec<Check> {
-    let status = module::require_root()
-        .and_then(|()| Module::connect())
-        .and_then(|module| module.status());
+    let opened = module::require_root().and_then(|()| Module::connect());
+    let status = opened.as_ref().map_err(Error::clone);
+    let status = status.and_then(|module| module.status());
     let mut checks = vec![module(&status)];
     if let Ok(status) = &status {
         checks.push(module_btf(status, Path::new(module::BTF).exists()));
         checks.push(hook(status, ftrace_is_on()));
         checks.push(pairing(status, pin::live().is_some()));
     }
-    checks.extend([cgroup(), bpffs(), policy(), sockmaps()]);
+    checks.extend([cgroup(), bpffs()]);
+    match (&opened, &status) {
+        (Ok(module), Ok(status)) => {
+            let report = Watch::default().look(module);
+            checks.extend(of_report(&report, status.memory_cap));
+        }
+        _ => checks.push(policy()),
+    }
+    checks.extend([busy_poll(), sockmaps()]);
     checks
+}
+
+/// What is told of policies, pairs and memory.
+fn of_report(report: &Result<Report, Error>, memory_cap: u64) -> Vec<Check> {
+    match report {
+        Ok(report) => vec![
+            policy_of(report),
+            pairs(report),
+            peers(report),
+            memory(report, memory_cap),
+        ],
+        Err(e) => vec![failed(POLICY, e)],
+    }
+}
+
+/// A failed check for the complaints of one kind, with the remedy of the first. None if there
+/// is none.
+fn complaints(name: &'static str, report: &Report, id: Id) -> Option<Check> {
+    let remedy = report.of(id).next()?.remedy.clone();
+    let texts: Vec<&str> = report.of(id).map(|c| c.text.as_str()).collect();
+    Some(Check::fail(name, texts.join(", ")).remedy(remedy))
 }
 
 /// A failed check with the message and the remedy of an error.
@@ -141,39 +172,99 @@ fn bpffs() -> Check {
     }
 }
 
+const POLICY: &str = "policy";
+
+/// Without the module, or the right to ask it.
 fn policy() -> Check {
-    const NAME: &str = "policy";
     if module::require_root().is_err() {
-        return Check::warn(NAME, "not looked at").remedy("run this with sudo");
+        return Check::warn(POLICY, "not looked at").remedy("run this with sudo");
     }
-    match Health::read() {
-        Ok(Some(health)) => policy_of(NAME, &health),
-        Ok(None) => Check::warn(NAME, "none is set, so nothing is accelerated")
-            .remedy("run 'socksplice policy set --cgroup /'"),
-        Err(e) => failed(NAME, &e),
+    match policy::live() {
+        Ok(policies) if policies.is_empty() => no_policy(),
+        Ok(_) => Check::ok(POLICY, "set"),
+        Err(e) => failed(POLICY, &e),
     }
 }
 
-fn policy_of(name: &'static str, health: &Health) -> Check {
-    if health.missed > 0 {
-        return Check::fail(
-            name,
-            format!(
-                "{} cgroups came for which there was no memory: their connections stay on TCP",
-                health.missed
-            ),
+fn no_policy() -> Check {
+    Check::warn(POLICY, "none is set, so nothing is accelerated")
+        .remedy("run 'socksplice policy set --cgroup /'")
+}
+
+fn policy_of(report: &Report) -> Check {
+    let missed = complaints(POLICY, report, Id::CgroupsMissed);
+    if let Some(check) = missed.or_else(|| complaints(POLICY, report, Id::PolicyWaiting)) {
+        return check;
+    }
+    match (report.policies.is_empty(), report.notes.is_empty()) {
+        (true, _) => no_policy(),
+        (false, true) => Check::ok(POLICY, "set"),
+        (false, false) => Check::warn(POLICY, report.notes.join(", "))
+            .remedy("it matches when the cgroup comes; 'policy show'"),
+    }
+}
+
+fn pairs(report: &Report) -> Check {
+    const NAME: &str = "pairs";
+    complaints(NAME, report, Id::NoPair)
+        .unwrap_or_else(|| Check::ok(NAME, format!("{} now", report.pairs)))
+}
+
+fn peers(report: &Report) -> Check {
+    const NAME: &str = "peers";
+    if let Some(check) = complaints(NAME, report, Id::PeersNotInPolicy) {
+        return check;
+    }
+    if !report.peers_were_missing() {
+        return Check::ok(NAME, "most are named by a policy, or are not local");
+    }
+    let counts = &report.counts;
+    Check::warn(
+        NAME,
+        format!(
+            "since the module was loaded {} ends that a policy names met a local peer that none \
+             names, and {} pairs were made; the counters do not say which side that was",
+            counts.not_enrolled, counts.made
+        ),
+    )
+    .remedy(HOW_TO_FIND_PEERS)
+}
+
+fn memory(report: &Report, cap: u64) -> Check {
+    const NAME: &str = "memory cap";
+    complaints(NAME, report, Id::MemoryCap).unwrap_or_else(|| {
+        Check::ok(
+            NAME,
+            match cap {
+                0 => "not reached; the machine has none".into(),
+                cap => format!("not reached; that of the machine is {}", size::format(cap)),
+            },
         )
-        .remedy("set the policies again: 'socksplice policy export', then 'policy apply'");
+    })
+}
+
+fn busy_poll() -> Check {
+    let text = fs::read_to_string(BUSY_POLL).unwrap_or_default();
+    busy_poll_of(text.trim().parse().unwrap_or(0))
+}
+
+fn busy_poll_of(usec: u32) -> Check {
+    const NAME: &str = "busy polling";
+    if usec == 0 {
+        return Check::ok(NAME, "net.core.busy_poll is 0");
     }
-    let notes = health.notes.join(", ");
-    match (health.waiting, notes.is_empty()) {
-        (true, _) => Check::fail(name, notes)
-            .remedy("start what is to be paired, or set the policy with another path"),
-        (false, false) => {
-            Check::warn(name, notes).remedy("it matches when the cgroup comes; 'policy show'")
-        }
-        (false, true) => Check::ok(name, "set"),
-    }
+    Check::warn(
+        NAME,
+        format!(
+            "net.core.busy_poll is {usec}: before it sleeps, every epoll_wait on a pair or on a \
+             network card that can be polled spins for up to {usec} us, and takes a CPU for that \
+             time"
+        ),
+    )
+    .remedy(
+        "to let only some programs spin, run 'sysctl net.core.busy_poll=0' and \
+         'socksplice poll set'",
+    )
 }
 
 fn sockmaps() -> Check {
@@ -212,6 +303,7 @@ fn sockmaps_of(name: &'static str, found: &Sockmaps, declined: Option<u64>) -> C
 mod tests {
     use super::super::Level;
     use super::*;
+    use crate::policy::health::{Complaint, State};
 
     fn status() -> Status {
         Status {
@@ -258,6 +350,76 @@ mod tests {
         assert_eq!(module_btf(&status(), true).level, Level::Ok);
         assert_eq!(hook(&status(), true).level, Level::Ok);
         assert_eq!(pairing(&status(), true).level, Level::Ok);
+    }
+
+    fn complaint(id: Id, text: &str) -> Complaint {
+        Complaint {
+            id,
+            text: text.into(),
+            remedy: "do it".into(),
+        }
+    }
+
+    #[test]
+    fn a_complaint_is_a_failure() {
+        for (id, name) in [
+            (Id::PolicyWaiting, "policy"),
+            (Id::CgroupsMissed, "policy"),
+            (Id::NoPair, "pairs"),
+            (Id::PeersNotInPolicy, "peers"),
+            (Id::MemoryCap, "memory cap"),
+        ] {
+            let report = Report {
+                complaints: vec![complaint(id, "bad"), complaint(id, "worse")],
+                ..Report::default()
+            };
+            let failed = of_report(&Ok(report), 0);
+            let failed: Vec<String> = failed
+                .iter()
+                .filter(|check| check.level == Level::Fail)
+                .map(Check::line)
+                .collect();
+            assert_eq!(failed, [format!("FAIL  {name}: bad, worse; do it\n")]);
+        }
+    }
+
+    #[test]
+    fn counts_since_the_load_are_no_failure() {
+        let mut report = Report {
+            policies: vec![State {
+                name: "a".into(),
+                pairs: 0,
+                ring_memory: 0,
+                memory_cap: None,
+                cgroups: 1,
+                waiting: 0,
+            }],
+            ..Report::default()
+        };
+        let levels = |report: &Report| -> Vec<Level> {
+            let checks = of_report(&Ok(report.clone()), 1 << 30);
+            checks.iter().map(|check| check.level).collect()
+        };
+        assert_eq!(levels(&report), [Level::Ok; 4]);
+        report.counts.not_enrolled = 100;
+        assert_eq!(peers(&report).level, Level::Warn);
+        assert!(peers(&report).line().contains("pair why"));
+        report.notes.push("policy a waits".into());
+        assert_eq!(policy_of(&report).level, Level::Warn);
+    }
+
+    #[test]
+    fn says_what_busy_polling_costs() {
+        assert_eq!(busy_poll_of(0).level, Level::Ok);
+        let line = busy_poll_of(50).line();
+        for part in [
+            "busy_poll is 50:",
+            "epoll_wait",
+            "a CPU",
+            "socksplice poll set",
+        ] {
+            assert!(line.contains(part), "{line}");
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -54,8 +54,9 @@ impl Page {
     }
 }
 
-/// Makes the page of a path, in the format that the client prefers. May block.
-pub type Pages = dyn Fn(&str, Format) -> Page + Send + Sync;
+/// Makes the page of a path, in the format that the client prefers. May block. An error ends
+/// the server.
+pub type Pages = dyn Fn(&str, Format) -> io::Result<Page> + Send + Sync;
 
 /// Answers requests, one at a time, until SIGTERM or SIGINT.
 pub fn serve(
@@ -80,9 +81,12 @@ pub fn serve(
         }
         ready()?;
         let graceful = Arc::new(GracefulShutdown::new());
+        let failure = Arc::new(OnceLock::new());
         let server = Server {
             pages,
             turn: Arc::new(Mutex::new(())),
+            stop: stop.clone(),
+            failure: failure.clone(),
         };
         let accepting = tokio::spawn(accept(listener, server, graceful.clone()));
         stop.notified().await;
@@ -91,7 +95,10 @@ pub fn serve(
         if let Some(graceful) = Arc::into_inner(graceful) {
             let _ = timeout(GRACE, graceful.shutdown()).await;
         }
-        Ok(())
+        match failure.get() {
+            Some(text) => Err(io::Error::other(text.clone())),
+            None => Ok(()),
+        }
     })
 }
 
@@ -100,6 +107,10 @@ struct Server {
     pages: Arc<Pages>,
     /// Whose page is being made: the others wait where they can be cancelled.
     turn: Arc<Mutex<()>>,
+    /// Ends the server.
+    stop: Arc<Notify>,
+    /// The error of `pages` that ended it.
+    failure: Arc<OnceLock<String>>,
 }
 
 struct Client {
@@ -193,8 +204,15 @@ impl Server {
             drop(turn);
             page
         });
-        made.await
-            .unwrap_or_else(|_| Page::text(StatusCode::INTERNAL_SERVER_ERROR, "no page\n"))
+        match made.await {
+            Ok(Ok(page)) => return page,
+            Ok(Err(e)) => {
+                let _ = self.failure.set(e.to_string());
+                self.stop.notify_one();
+            }
+            Err(_) => {}
+        }
+        Page::text(StatusCode::INTERNAL_SERVER_ERROR, "no page\n")
     }
 }
 
@@ -214,10 +232,12 @@ mod tests {
     fn server() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let pages = |path: &str, format: Format| Page {
-            status: StatusCode::OK,
-            kind: format.content_type(),
-            body: path.into(),
+        let pages = |path: &str, format: Format| {
+            Ok(Page {
+                status: StatusCode::OK,
+                kind: format.content_type(),
+                body: path.into(),
+            })
         };
         thread::spawn(move || serve(listener, Arc::new(pages), || Ok(())).unwrap());
         address
@@ -248,6 +268,17 @@ mod tests {
         assert!(ask(address, "nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
         let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(HEAD));
         assert!(ask(address, &long).starts_with("HTTP/1.1 4"));
+    }
+
+    #[test]
+    fn ends_with_the_error_of_a_page() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let pages = |_: &str, _| Err(io::Error::other("it broke"));
+        let server = thread::spawn(move || serve(listener, Arc::new(pages), || Ok(())));
+        assert!(ask(address, "GET /a HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 500 "));
+        let error = server.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "it broke");
     }
 
     #[test]

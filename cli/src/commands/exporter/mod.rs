@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `exporter`: the module's counters for Prometheus.
+//! `exporter`: the module's counters for Prometheus, and what each policy holds.
 //!
-//! The labels come from the names of the module's counters. So the number of series does not
-//! depend on the connections.
+//! The labels come from the names of the module's counters, and from those of policies, of
+//! which there are 32 at most. So the number of series does not depend on the connections.
 
 mod exposition;
 mod http;
+pub mod reader;
 
 use std::fmt;
+use std::io;
 use std::net::TcpListener;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,13 +25,15 @@ use serde_json::json;
 
 use crate::cli::Exporter;
 use crate::error::{Error, Result};
-use crate::kernel::module::{Module, VERSION};
+use crate::kernel::module::{Module, Status, VERSION};
 use crate::output::{Answer, SCHEMA, say};
+use crate::policy::health::{Id, Report, State};
 use crate::system::privilege::User;
 use crate::uapi::counters::help;
 
 use exposition::Format;
 use http::Page;
+use reader::Reader;
 
 const PATH: &str = "/metrics";
 
@@ -68,10 +72,63 @@ const PLAIN: [(&str, &str); 29] = [
     ("so_splice_throttled", "so_splice_throttled"),
 ];
 
+/// The gauges of a policy: name, help text, and the value if there is one.
+type PolicyGauge = (&'static str, &'static str, fn(&State) -> Option<u64>);
+
+const POLICY: [PolicyGauge; 6] = [
+    (
+        "policy_pairs",
+        "Live pairs with an end of the policy",
+        |policy| Some(policy.pairs),
+    ),
+    (
+        "policy_ring_memory_bytes",
+        "Bytes allocated now for the rings that ends of the policy send into",
+        |policy| Some(policy.ring_memory),
+    ),
+    (
+        "policy_memory_cap_bytes",
+        "Most bytes that these rings may hold; absent if the policy sets no limit",
+        |policy| policy.memory_cap,
+    ),
+    (
+        "policy_cgroups",
+        "Cgroups that the policy names now",
+        |policy| Some(policy.cgroups as u64),
+    ),
+    (
+        "policy_waiting_paths",
+        "Paths of the policy that name no cgroup now",
+        |policy| Some(policy.waiting as u64),
+    ),
+    (
+        "policy_healthy",
+        "1 if the policy names a cgroup now, 0 if it matches nothing",
+        |policy| Some(policy.is_healthy().into()),
+    ),
+];
+
 /// The values of one scrape.
 struct Scrape {
     version: String,
+    pairing: bool,
+    /// 0: no limit.
+    memory_cap: u64,
     counters: Vec<(String, u64)>,
+    /// None if the policies cannot be read now.
+    report: Option<Report>,
+}
+
+impl Scrape {
+    fn new(status: Status, counters: Vec<(String, u64)>) -> Self {
+        Scrape {
+            version: status.version,
+            pairing: status.pairing,
+            memory_cap: status.memory_cap,
+            counters,
+            report: None,
+        }
+    }
 }
 
 pub fn run(arguments: Exporter, json: bool) -> Result<Answer> {
@@ -80,23 +137,36 @@ pub fn run(arguments: Exporter, json: bool) -> Result<Answer> {
     let refused = |e| Error::new(format!("cannot listen on {}: {e}", arguments.listen));
     let listener = TcpListener::bind(arguments.listen).map_err(refused)?;
     let address = listener.local_addr().map_err(refused)?;
+    let reader = Reader::start()?;
     user.become_for_good()?;
 
     let listening = || match json {
         true => say(json!({ "schema": SCHEMA, "listening": address.to_string() })),
         false => say(format_args!("listening on {address}")),
     };
-    let module = Mutex::new(module);
+    let sources = Mutex::new((module, reader));
     let pages = move |path: &str, format| match path {
         PATH => {
-            let mut module = module.lock().unwrap_or_else(PoisonError::into_inner);
-            metrics(scrape(&mut module).as_ref(), format)
+            let mut sources = sources.lock().unwrap_or_else(PoisonError::into_inner);
+            let (module, reader) = &mut *sources;
+            let ended = |e| {
+                io::Error::other(format!(
+                    "the process that reads the policies has ended: {e}"
+                ))
+            };
+            reader.ask().map_err(ended)?;
+            let mut scrape = scrape(module);
+            let report = reader.report().map_err(ended)?;
+            if let Some(scrape) = &mut scrape {
+                scrape.report = report;
+            }
+            Ok(metrics(scrape.as_ref(), format))
         }
-        "/" => Page::text(
+        "/" => Ok(Page::text(
             StatusCode::OK,
             format!("socksplice {VERSION}: see {PATH}\n"),
-        ),
-        _ => Page::text(StatusCode::NOT_FOUND, format!("see {PATH}\n")),
+        )),
+        _ => Ok(Page::text(StatusCode::NOT_FOUND, format!("see {PATH}\n"))),
     };
     http::serve(listener, Arc::new(pages), || {
         listening()
@@ -110,12 +180,8 @@ pub fn run(arguments: Exporter, json: bool) -> Result<Answer> {
 /// Reads over the socket that root opened. The module checks nothing else. None if it is not
 /// loaded.
 fn scrape(module: &mut Module) -> Option<Scrape> {
-    let read = |module: &Module| -> Result<Scrape> {
-        Ok(Scrape {
-            version: module.status()?.version,
-            counters: module.stats()?,
-        })
-    };
+    let read =
+        |module: &Module| -> Result<Scrape> { Ok(Scrape::new(module.status()?, module.stats()?)) };
     if let Ok(scrape) = read(module) {
         return Some(scrape);
     }
@@ -246,10 +312,29 @@ impl Scrape {
                 self.value("so_splices_live"),
                 "Splices (SO_SPLICE) that there are now",
             ),
+            (
+                "pairing_enabled",
+                self.pairing.into(),
+                "1 if new connections may be paired, as feature set pairing says",
+            ),
+            (
+                "policies_readable",
+                self.report.is_some().into(),
+                "1 if the exporter could read the policies and the pairs",
+            ),
         ] {
-            let gauge = Gauge::<i64>::default();
-            gauge.set(value as i64);
-            registry.register(name, help, gauge);
+            gauge(registry, name, help, value);
+        }
+        if self.memory_cap > 0 {
+            gauge(
+                registry,
+                "memory_cap_bytes",
+                "Most bytes that all rings may hold; absent without a limit",
+                self.memory_cap,
+            );
+        }
+        if let Some(report) = &self.report {
+            register_report(report, registry);
         }
 
         let build = [
@@ -260,10 +345,127 @@ impl Scrape {
     }
 }
 
+fn gauge(registry: &mut Registry, name: &str, help: &str, value: u64) {
+    let gauge = Gauge::<i64>::default();
+    gauge.set(value as i64);
+    registry.register(name, help, gauge);
+}
+
+fn register_report(report: &Report, registry: &mut Registry) {
+    let family = |registry: &mut Registry, name: &str, help: &str| {
+        let family = Family::<Labels, Gauge>::default();
+        registry.register(name, help, family.clone());
+        family
+    };
+    for (name, help, of) in POLICY {
+        let family = family(registry, name, help);
+        for policy in &report.policies {
+            if let Some(value) = of(policy) {
+                let labels = vec![("policy", policy.name.clone())];
+                family.get_or_create(&labels).set(value as i64);
+            }
+        }
+    }
+    let complaints = family(
+        registry,
+        "complaint",
+        "1 for what keeps connections from being paired now, as doctor says it; else 0",
+    );
+    for id in Id::ALL {
+        let labels = vec![("complaint", id.name().to_string())];
+        let present = report.has(id);
+        complaints.get_or_create(&labels).set(present.into());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::health::Complaint;
     use crate::uapi::counters::COUNTERS;
+
+    fn scrape(counters: &[(String, u64)], report: Option<Report>) -> Scrape {
+        Scrape {
+            version: "1.2".into(),
+            pairing: true,
+            memory_cap: 0,
+            counters: counters.to_vec(),
+            report,
+        }
+    }
+
+    fn has(text: &str, line: &str) {
+        assert!(text.lines().any(|l| l == line), "no {line} in {text}");
+    }
+
+    #[test]
+    fn policies_by_their_names() {
+        let state = |name: &str, memory_cap, cgroups| State {
+            name: name.into(),
+            pairs: 3,
+            ring_memory: 8192,
+            memory_cap,
+            cgroups,
+            waiting: 2,
+        };
+        let report = Report {
+            // No policy can have the second name.
+            policies: vec![
+                state("db._-1", Some(1 << 20), 4),
+                state("a\"b\\c\nd", None, 0),
+            ],
+            complaints: vec![Complaint {
+                id: Id::PairingOff,
+                text: String::new(),
+                remedy: String::new(),
+            }],
+            ..Report::default()
+        };
+        let capped = Scrape {
+            memory_cap: 1 << 30,
+            pairing: false,
+            ..scrape(&[], Some(report))
+        };
+        let text = render(Some(&capped)).unwrap();
+        let second = r#"a\"b\\c\nd"#;
+        for (name, first_value, second_value) in [
+            ("pairs", 3, Some(3)),
+            ("ring_memory_bytes", 8192, Some(8192)),
+            ("memory_cap_bytes", 1 << 20, None),
+            ("cgroups", 4, Some(0)),
+            ("waiting_paths", 2, Some(2)),
+            ("healthy", 1, Some(0)),
+        ] {
+            let name = format!("socksplice_policy_{name}");
+            has(&text, &format!("# TYPE {name} gauge"));
+            has(&text, &format!("{name}{{policy=\"db._-1\"}} {first_value}"));
+            match second_value {
+                Some(n) => has(&text, &format!("{name}{{policy=\"{second}\"}} {n}")),
+                None => assert!(!text.contains(&format!("{name}{{policy=\"a"))),
+            }
+        }
+        has(&text, "socksplice_memory_cap_bytes 1073741824");
+        has(&text, "socksplice_pairing_enabled 0");
+        has(&text, "socksplice_policies_readable 1");
+        for id in Id::ALL {
+            let value = u8::from(id == Id::PairingOff);
+            let name = id.name();
+            has(
+                &text,
+                &format!("socksplice_complaint{{complaint=\"{name}\"}} {value}"),
+            );
+        }
+    }
+
+    #[test]
+    fn policies_that_cannot_be_read() {
+        let text = render(Some(&scrape(&[], None))).unwrap();
+        has(&text, "socksplice_policies_readable 0");
+        has(&text, "socksplice_pairing_enabled 1");
+        for name in ["memory_cap_bytes", "policy_", "complaint"] {
+            assert!(!text.contains(&format!("socksplice_{name}")), "{name}");
+        }
+    }
 
     #[test]
     fn names_as_documented() {
@@ -277,11 +479,8 @@ mod tests {
             ("pairs_live", 2),
             ("ring_memory_bytes", 65536),
         ];
-        let text = render(Some(&Scrape {
-            version: "1.2".into(),
-            counters: counters.map(|c| (c.0.to_string(), c.1)).to_vec(),
-        }))
-        .unwrap();
+        let counters = counters.map(|c| (c.0.to_string(), c.1));
+        let text = render(Some(&scrape(&counters, None))).unwrap();
         for line in [
             "socksplice_up 1",
             "socksplice_bytes_total{path=\"ring\"} 1000",
@@ -295,7 +494,7 @@ mod tests {
             "# TYPE socksplice_pair_attempts counter",
             "# EOF",
         ] {
-            assert!(text.lines().any(|l| l == line), "no {line} in {text}");
+            has(&text, line);
         }
         assert!(text.contains("socksplice_build_info{version=\"1.2\""));
         assert!(!text.contains("port="));
@@ -303,13 +502,8 @@ mod tests {
 
     #[test]
     fn no_counter_of_the_module_is_left_out() {
-        let with = |name: &str, value| {
-            render(Some(&Scrape {
-                version: "1.2".into(),
-                counters: vec![(name.to_string(), value)],
-            }))
-            .unwrap()
-        };
+        let with =
+            |name: &str, value| render(Some(&scrape(&[(name.to_string(), value)], None))).unwrap();
         for (name, _) in COUNTERS {
             let shown = with(name, 7_654_321);
             let value = if *name == "busy_poll_nsec" {
@@ -324,10 +518,7 @@ mod tests {
 
     #[test]
     fn help_texts_are_those_of_the_module() {
-        let text = render(Some(&Scrape {
-            version: "1.2".into(),
-            counters: Vec::new(),
-        }));
+        let text = render(Some(&scrape(&[], None)));
         let line = format!("# HELP socksplice_paths_lost {}.", help("probes_lost"));
         assert!(text.unwrap().lines().any(|l| l == line));
     }
