@@ -48,12 +48,15 @@ impl Answer {
 
 /// An error as a JSON document.
 pub fn error_to_json(error: &Error) -> Value {
+    let more = error.more.iter();
+    let more = more.map(|e| json!({ "message": e.message, "remedy": e.remedy }));
     json!({
         "schema": SCHEMA,
         "error": {
             "message": error.message,
             "remedy": error.remedy,
             "status": error.status,
+            "more": more.collect::<Vec<Value>>(),
         },
     })
 }

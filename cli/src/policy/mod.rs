@@ -8,6 +8,7 @@ pub mod config;
 pub mod decide;
 pub mod enact;
 pub mod file;
+mod keys;
 pub mod pin;
 mod program;
 
