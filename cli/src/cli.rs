@@ -2,10 +2,11 @@
 //! The grammar of the command line. Help, man pages and completions are all
 //! made from it.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::policy::{Name, OnCapture};
 use crate::uapi::capture::SNAPLEN_MAX;
@@ -701,6 +702,20 @@ pub enum Feature {
     SoSplice,
     /// Most bytes that all rings together may hold; a sender without room sends by TCP
     MemoryCap,
+}
+
+/// The command that arguments without the program's name begin with, as far as they are one.
+pub fn command_of(arguments: &[impl AsRef<OsStr>]) -> String {
+    let top = Cli::command();
+    let mut command = &top;
+    let mut words = vec!["socksplice"];
+    for argument in arguments {
+        if let Some(next) = command.find_subcommand(argument) {
+            words.push(next.get_name());
+            command = next;
+        }
+    }
+    words.join(" ")
 }
 
 #[cfg(test)]

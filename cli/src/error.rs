@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Exit status of an operation that failed.
 pub const FAILED: u8 = 1;
@@ -74,11 +74,13 @@ impl fmt::Display for Error {
     }
 }
 
-/// clap's errors span several lines; the first paragraph says it all.
-impl From<clap::Error> for Error {
-    fn from(error: clap::Error) -> Self {
+impl Error {
+    /// clap's errors span several lines; the first paragraph says it all. `command`: the command
+    /// whose help tells more.
+    pub fn from_clap(error: &clap::Error, command: &str) -> Self {
+        let help = format!("see '{command} --help'");
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            return Error::usage("a command is missing").remedy("see 'socksplice help'");
+            return Error::usage("a command is missing").remedy(help);
         }
         let text = error.render().to_string();
         let message: Vec<_> = text
@@ -87,30 +89,32 @@ impl From<clap::Error> for Error {
             .take_while(|line| !line.is_empty())
             .collect();
         let message = message.join(" ");
-        Error::usage(message.strip_prefix("error: ").unwrap_or(&message))
-            .remedy(format!("see '{} --help'", command(&text)))
+        let message = message.strip_prefix("error: ").unwrap_or(&message);
+        Error::usage(message).remedy(match meant(error) {
+            Some(name) => format!("did you mean {name}? {help}"),
+            None => help,
+        })
     }
 }
 
-/// The command whose usage clap prints: the words before its options and arguments.
-fn command(text: &str) -> String {
-    let mut lines = text.lines();
-    let usage = lines.find_map(|line| line.trim().strip_prefix("Usage: "));
-    let is_name = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
-    let words = usage.unwrap_or("socksplice").split(' ').take_while(is_name);
-    words.collect::<Vec<_>>().join(" ")
+/// The known name that resembles the one that was not understood.
+fn meant(error: &clap::Error) -> Option<&String> {
+    let kinds = [
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedValue,
+    ];
+    kinds.iter().find_map(|kind| match error.get(*kind)? {
+        ContextValue::String(name) => Some(name),
+        // The best comes last.
+        ContextValue::Strings(names) => names.last(),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_the_help_of_the_command() {
-        let text = "error: no\n\nUsage: socksplice policy set [OPTIONS] --cgroup <PATH>\n";
-        assert_eq!(command(text), "socksplice policy set");
-        assert_eq!(command("error: no value\n"), "socksplice");
-    }
 
     #[test]
     fn one_line_with_the_remedy() {

@@ -31,8 +31,9 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(e) => {
-            let mut arguments = std::env::args_os().skip(1);
-            return fail(&e.into(), arguments.any(|a| asks_for_json(&a)));
+            let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+            let error = Error::from_clap(&e, &cli::command_of(&arguments));
+            return fail(&error, arguments.iter().any(|a| asks_for_json(a)));
         }
     };
     match commands::run(cli.object, cli.json) {

@@ -79,7 +79,15 @@ mod tests {
 
     #[test]
     fn an_empty_table_says_why() {
-        assert!(answer(&[], true).text.starts_with("no splice: no application"));
-        assert!(answer(&[], false).text.starts_with("no splice: SO_SPLICE is off"));
+        assert!(
+            answer(&[], true)
+                .text
+                .starts_with("no splice: no application")
+        );
+        assert!(
+            answer(&[], false)
+                .text
+                .starts_with("no splice: SO_SPLICE is off")
+        );
     }
 }
