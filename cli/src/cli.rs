@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::policy::{Name, OnCapture};
 use crate::uapi::capture::SNAPLEN_MAX;
@@ -27,6 +27,16 @@ pub struct Cli {
     /// Print one JSON document; errors too
     #[arg(short, long, global = true)]
     pub json: bool,
+
+    /// Colours: auto (on a terminal, unless NO_COLOR or CLICOLOR=0 is set), always or never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    pub color: ColorChoice,
 
     #[command(subcommand)]
     pub object: Object,
@@ -702,6 +712,22 @@ pub enum Feature {
     SoSplice,
     /// Most bytes that all rings together may hold; a sender without room sends by TCP
     MemoryCap,
+}
+
+/// What arguments without the program's name ask for by --color, also if the rest of them is
+/// not understood.
+pub fn color_of(arguments: &[impl AsRef<OsStr>]) -> ColorChoice {
+    let texts: Vec<&str> = arguments
+        .iter()
+        .map(|a| a.as_ref().to_str().unwrap_or_default())
+        .collect();
+    let apart = texts.windows(2).filter(|two| two[0] == "--color");
+    let joined = texts
+        .iter()
+        .filter_map(|text| text.strip_prefix("--color="));
+    let mut asked = apart.map(|two| two[1]).chain(joined);
+    let asked = asked.find_map(|when| ColorChoice::from_str(when, false).ok());
+    asked.unwrap_or(ColorChoice::Auto)
 }
 
 /// The command that arguments without the program's name begin with, as far as they are one.

@@ -17,12 +17,20 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anstream::ColorChoice;
 use clap::Parser;
 
 use cli::Cli;
 use error::{Error, FAILED};
+use output::color;
 
 fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    color::choose(match cli::color_of(&arguments) {
+        clap::ColorChoice::Auto => ColorChoice::Auto,
+        clap::ColorChoice::Always => ColorChoice::Always,
+        clap::ColorChoice::Never => ColorChoice::Never,
+    });
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and version are errors to clap, but not to the caller.
@@ -31,7 +39,6 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(e) => {
-            let arguments: Vec<_> = std::env::args_os().skip(1).collect();
             let error = Error::from_clap(&e, &cli::command_of(&arguments));
             return fail(&error, arguments.iter().any(|a| asks_for_json(a)));
         }
@@ -65,7 +72,8 @@ fn fail(error: &Error, json: bool) -> ExitCode {
     let _ = if json {
         writeln!(io::stdout(), "{}", output::error_to_json(error))
     } else {
-        let lines = error.each().map(|e| format!("socksplice: {e}\n"));
+        let head = color::paint_error(color::BAD, "socksplice:");
+        let lines = error.each().map(|e| format!("{head} {e}\n"));
         io::stderr().write_all(lines.collect::<String>().as_bytes())
     };
     error.status.into()

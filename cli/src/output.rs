@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the commands print: a table for people, or one JSON document.
 
+pub mod color;
+
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -78,6 +80,8 @@ pub const CLEAR: &str = "\x1b[H\x1b[2J";
 pub enum Align {
     Left,
     Right,
+    /// To the left, in the colour of the state that the cell names.
+    State,
 }
 
 /// Columns as wide as their widest cell, two spaces apart.
@@ -100,6 +104,11 @@ impl Table {
     }
 
     pub fn render(&self) -> String {
+        self.render_in(usize::MAX)
+    }
+
+    /// With no line longer than so many columns.
+    pub fn render_in(&self, columns: usize) -> String {
         let widths: Vec<usize> = (0..self.align.len())
             .map(|i| {
                 let cells = self.rows.iter().map(|row| row[i].chars().count());
@@ -107,20 +116,42 @@ impl Table {
             })
             .collect();
         let mut text = String::new();
-        for row in &self.rows {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .zip(&self.align)
-                .map(|((cell, width), align)| match align {
-                    Align::Left => format!("{cell:<width$}"),
-                    Align::Right => format!("{cell:>width$}"),
-                })
-                .collect();
-            text.push_str(cells.join("  ").trim_end());
+        for (i, row) in self.rows.iter().enumerate() {
+            text += &self.line(row, i == 0, &widths, columns);
             text.push('\n');
         }
         text
+    }
+
+    /// The blanks between two cells, and after the last one, have no colour.
+    fn line(&self, row: &[String], header: bool, widths: &[usize], columns: usize) -> String {
+        let mut line = String::new();
+        let mut blanks = 0;
+        let mut left = columns;
+        for ((cell, width), align) in row.iter().zip(widths).zip(&self.align) {
+            let padding = width - cell.chars().count();
+            let before = if *align == Align::Right { padding } else { 0 };
+            if !cell.is_empty() {
+                let style = match (header, align) {
+                    (true, _) => color::HEADER,
+                    (false, Align::State) => color::of_state(cell),
+                    (false, _) => Default::default(),
+                };
+                let gap = blanks + before;
+                let shown: String = cell.chars().take(left.saturating_sub(gap)).collect();
+                if shown.is_empty() {
+                    break;
+                }
+                left -= gap + shown.chars().count();
+                line += &" ".repeat(gap);
+                line += &color::paint(style, shown);
+                blanks = padding - before;
+            } else {
+                blanks += padding;
+            }
+            blanks += 2;
+        }
+        line
     }
 }
 
@@ -205,6 +236,19 @@ mod tests {
             table.render(),
             "NAME       VALUE\na       12345678\nlonger         1\n"
         );
+    }
+
+    #[test]
+    fn table_is_cut() {
+        let mut table = Table::new(&[("A", Align::Right), ("STATE", Align::State)]);
+        table.row(vec!["10000".into(), "waiting".into()]);
+        table.row(vec![String::new(), "open".into()]);
+        assert_eq!(
+            table.render(),
+            "    A  STATE\n10000  waiting\n       open\n"
+        );
+        assert_eq!(table.render_in(9), "    A  ST\n10000  wa\n       op\n");
+        assert_eq!(table.render_in(6), "    A\n10000\n\n");
     }
 
     #[test]

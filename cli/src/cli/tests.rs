@@ -224,3 +224,16 @@ fn usage_errors_name_what_was_meant_and_the_help() {
         assert!(shown.contains(says), "{line}: {shown}");
     }
 }
+
+#[test]
+fn colours_are_asked_for_anywhere() {
+    for (line, when) in [
+        ("pair show", ColorChoice::Auto),
+        ("--color never pair show", ColorChoice::Never),
+        ("pair show --color=always --nonsense", ColorChoice::Always),
+        ("pair show --color blue", ColorChoice::Auto),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert_eq!(color_of(&words), when, "{line}");
+    }
+}

@@ -74,7 +74,7 @@ pub fn run(arguments: PairTop, json: bool) -> Result<Answer> {
             true => say(document(&rows, pairs, seconds)),
             false => {
                 let clear = if screen { CLEAR } else { "" };
-                let text = cut(&text(&rows, pairs, &total), width);
+                let text = text(&rows, pairs, &total, width);
                 say(format_args!("{clear}{}", text.trim_end()))
             }
         };
@@ -150,7 +150,7 @@ impl Row {
     }
 }
 
-fn text(rows: &[Row], pairs: usize, total: &Rate) -> String {
+fn text(rows: &[Row], pairs: usize, total: &Rate, width: usize) -> String {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         ("PAIR", Right),
@@ -183,13 +183,13 @@ fn text(rows: &[Row], pairs: usize, total: &Rate) -> String {
             ),
         ]);
     }
-    format!(
-        "{pairs} pairs, {} bytes/s by ring, {} by TCP, {} messages/s\n{}",
+    let sum = format!(
+        "{pairs} pairs, {} bytes/s by ring, {} by TCP, {} messages/s",
         short(total.ring),
         short(total.tcp),
         short(total.messages),
-        table.render()
-    )
+    );
+    cut(&sum, width) + &table.render_in(width)
 }
 
 fn document(rows: &[Row], pairs: usize, seconds: f64) -> Value {
@@ -251,7 +251,7 @@ mod tests {
     fn a_line_for_each_pair() {
         let rows = rows(vec![pair(&[127, 0, 0, 1]).unwrap()], &Sent::new(), 1.0);
         let total = sum(rows[0].rates.iter());
-        let text = text(&rows, 1, &total);
+        let text = text(&rows, 1, &total, usize::MAX);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         assert_eq!(
