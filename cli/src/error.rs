@@ -24,7 +24,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     pub fn new(message: impl Into<String>) -> Self {
         Error {
-            message: message.into(),
+            message: plain(message.into()),
             remedy: None,
             status: FAILED,
             more: Vec::new(),
@@ -61,6 +61,18 @@ impl Error {
         self.remedy = Some(remedy.into());
         self
     }
+}
+
+/// Without the numbers that the standard library adds to the system's errors.
+fn plain(mut message: String) -> String {
+    const NUMBER: &str = " (os error ";
+    while let Some(start) = message.find(NUMBER) {
+        match message[start..].find(')') {
+            Some(length) => message.replace_range(start..=start + length, ""),
+            None => break,
+        }
+    }
+    message
 }
 
 /// One line, without `more`: scripts and logs take it as a whole.
@@ -115,6 +127,17 @@ fn meant(error: &clap::Error) -> Option<&String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_the_system_have_no_number() {
+        let error = std::io::Error::from_raw_os_error(2);
+        let error = Error::new(format!("cannot read a: {error}; so b"));
+        assert_eq!(
+            error.message,
+            "cannot read a: No such file or directory; so b"
+        );
+        assert_eq!(Error::new("x (os error 2").message, "x (os error 2");
+    }
 
     #[test]
     fn one_line_with_the_remedy() {

@@ -13,12 +13,12 @@ mod system;
 mod uapi;
 mod values;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anstream::ColorChoice;
-use clap::Parser;
+use clap::FromArgMatches;
 
 use cli::Cli;
 use error::{Error, FAILED};
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         clap::ColorChoice::Always => ColorChoice::Always,
         clap::ColorChoice::Never => ColorChoice::Never,
     });
-    let cli = match Cli::try_parse() {
+    let cli = match parse(&arguments) {
         Ok(cli) => cli,
         // Help and version are errors to clap, but not to the caller.
         Err(e) if !e.use_stderr() => {
@@ -56,6 +56,11 @@ fn main() -> ExitCode {
         },
         Err(e) => fail(&e, cli.json),
     }
+}
+
+fn parse(arguments: &[OsString]) -> std::result::Result<Cli, clap::Error> {
+    let all = std::iter::once(OsStr::new("socksplice")).chain(arguments.iter().map(|a| &**a));
+    Cli::from_arg_matches(&cli::command().try_get_matches_from(all)?)
 }
 
 /// Whether an argument of a command line that was not understood asks for JSON. The flag may

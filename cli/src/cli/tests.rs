@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 use super::*;
 use crate::error::{Error, USAGE};
+use clap::CommandFactory;
 
 #[test]
 fn grammar_is_sound() {
     Cli::command().debug_assert();
+    command().debug_assert();
 }
 
 #[test]
