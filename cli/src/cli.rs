@@ -2,6 +2,7 @@
 //! The grammar of the command line. Help, man pages and completions are all
 //! made from it.
 
+mod complete;
 mod examples;
 mod line;
 mod pair;
@@ -18,6 +19,7 @@ use crate::values::cidr::Cidr;
 use crate::values::port::PortRange;
 use crate::values::size;
 
+pub use complete::{answer as answer_shell, script};
 pub use examples::of as examples;
 pub use line::{color_of, command, command_of};
 pub use pair::*;
@@ -119,6 +121,10 @@ pub enum Object {
     Doctor,
 
     /// Print a completion script for a shell
+    ///
+    /// The script has this program complete commands and options, and the names that there are
+    /// on this machine: cgroups, systemd units, policies in force (for root), network namespaces,
+    /// processes.
     Completions {
         /// The shell to print it for
         shell: clap_complete::Shell,

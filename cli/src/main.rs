@@ -25,6 +25,7 @@ use error::{Error, FAILED};
 use output::color;
 
 fn main() -> ExitCode {
+    cli::answer_shell();
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     color::choose(match cli::color_of(&arguments) {
         clap::ColorChoice::Auto => ColorChoice::Auto,

@@ -67,7 +67,7 @@ pub fn run(object: Object, json: bool) -> Result<Answer> {
             FeatureCommand::Set { feature, value } => feature::set(feature, &value),
         },
         Object::Doctor => Ok(doctor::run()),
-        Object::Completions { shell } => Ok(completions::print(shell)),
+        Object::Completions { shell } => completions::print(shell),
         Object::Man { dir } => man::write(&dir),
     }
 }
