@@ -76,6 +76,12 @@ pub fn say(text: impl Display) -> Result<bool> {
 /// Moves the cursor home and clears the screen.
 pub const CLEAR: &str = "\x1b[H\x1b[2J";
 
+/// How many lines the screen has.
+pub fn screen_lines() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.map_or(24, |size| size.ws_row.max(3)).into()
+}
+
 #[derive(Clone, Copy, PartialEq)]
 pub enum Align {
     Left,
@@ -109,22 +115,43 @@ impl Table {
 
     /// With no line longer than so many columns.
     pub fn render_in(&self, columns: usize) -> String {
+        let lines = self.lines(columns, color::is_on()).into_iter();
+        lines.map(|line| line + "\n").collect()
+    }
+
+    /// The same without colours.
+    pub fn plain(&self, columns: usize) -> Vec<String> {
+        self.lines(columns, false)
+    }
+
+    fn lines(&self, columns: usize, coloured: bool) -> Vec<String> {
         let widths: Vec<usize> = (0..self.align.len())
             .map(|i| {
                 let cells = self.rows.iter().map(|row| row[i].chars().count());
                 cells.max().unwrap_or(0)
             })
             .collect();
-        let mut text = String::new();
-        for (i, row) in self.rows.iter().enumerate() {
-            text += &self.line(row, i == 0, &widths, columns);
-            text.push('\n');
-        }
-        text
+        let rows = self.rows.iter().enumerate();
+        let line = |(i, row): (usize, &Vec<String>)| {
+            let style = |cell: &str, align| match (i, align) {
+                _ if !coloured => Default::default(),
+                (0, _) => color::HEADER,
+                (_, Align::State) => color::of_state(cell),
+                _ => Default::default(),
+            };
+            self.line(row, &widths, columns, style)
+        };
+        rows.map(line).collect()
     }
 
     /// The blanks between two cells, and after the last one, have no colour.
-    fn line(&self, row: &[String], header: bool, widths: &[usize], columns: usize) -> String {
+    fn line(
+        &self,
+        row: &[String],
+        widths: &[usize],
+        columns: usize,
+        style: impl Fn(&str, Align) -> anstyle::Style,
+    ) -> String {
         let mut line = String::new();
         let mut blanks = 0;
         let mut left = columns;
@@ -132,11 +159,6 @@ impl Table {
             let padding = width - cell.chars().count();
             let before = if *align == Align::Right { padding } else { 0 };
             if !cell.is_empty() {
-                let style = match (header, align) {
-                    (true, _) => color::HEADER,
-                    (false, Align::State) => color::of_state(cell),
-                    (false, _) => Default::default(),
-                };
                 let gap = blanks + before;
                 let shown: String = cell.chars().take(left.saturating_sub(gap)).collect();
                 if shown.is_empty() {
@@ -144,7 +166,7 @@ impl Table {
                 }
                 left -= gap + shown.chars().count();
                 line += &" ".repeat(gap);
-                line += &color::paint(style, shown);
+                line += &color::paint(style(cell, *align), shown);
                 blanks = padding - before;
             } else {
                 blanks += padding;
@@ -153,12 +175,6 @@ impl Table {
         }
         line
     }
-}
-
-/// The text with no line longer than so many columns.
-pub fn cut(text: &str, columns: usize) -> String {
-    let cut = |line: &str| line.chars().take(columns).collect::<String>() + "\n";
-    text.lines().map(cut).collect()
 }
 
 /// An age in the two largest units that say something.
@@ -286,11 +302,6 @@ mod tests {
         ] {
             assert_eq!(short(n), text);
         }
-    }
-
-    #[test]
-    fn lines_are_cut() {
-        assert_eq!(cut("abc\nü€x\n\n", 2), "ab\nü€\n\n");
     }
 
     #[test]

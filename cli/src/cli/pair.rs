@@ -25,7 +25,9 @@ pub enum PairCommand {
     /// One line for each pair: bytes a second that its active opener sends and
     /// receives, the share of them that goes by ring, messages a second, and the
     /// processes at both ends. The busiest come first. The filters are those of 'pair
-    /// show'. Ends by Ctrl-C.
+    /// show'. On a terminal the table is cut to the screen, and keys sort it: b by the bytes
+    /// sent so far, r by bytes a second, a by age, p by process; q, Esc and Ctrl-C quit.
+    /// Otherwise the tables come one after the other.
     Top(PairTop),
 
     /// Print a verdict with its reason for each connection that is considered
@@ -132,8 +134,8 @@ pub struct PairTop {
     #[command(flatten)]
     pub filter: PairFilter,
 
-    /// Sort key, descending
-    #[arg(long, value_name = "KEY", default_value = "bytes")]
+    /// Sort key: names ascending, everything else descending
+    #[arg(long, value_name = "KEY", default_value = "rate")]
     pub sort: TopKey,
 
     /// Show at most so many pairs [default: as many as the screen can hold]
@@ -153,16 +155,22 @@ pub struct PairTop {
     pub count: Option<usize>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
 pub enum TopKey {
     /// Bytes a second, both ways
-    Bytes,
+    Rate,
     /// Of these, by ring
     Ring,
     /// Of these, by TCP
     Tcp,
     /// Messages a second, both ways
     Messages,
+    /// Bytes that both ends have sent since they were paired
+    Bytes,
+    /// Its age
+    Age,
+    /// The names of the processes
+    Process,
 }
 
 #[derive(Args)]

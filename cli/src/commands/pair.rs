@@ -39,7 +39,7 @@ pub fn show(arguments: PairShow) -> Result<Answer> {
 }
 
 /// Why there is no pair, as far as it can be told without a connection.
-fn why_none(status: &Status) -> String {
+pub fn why_none(status: &Status) -> String {
     const WHY: &str = "see 'socksplice pair why' and 'socksplice stats show'";
     if !status.pairing {
         return "no pair: pairing is off; run 'socksplice feature set pairing on'\n".into();

@@ -11,7 +11,7 @@ use crate::cli::StatsShow;
 use crate::error::Result;
 use crate::kernel::module::Module;
 use crate::kernel::sockmap::{PSOCK, Sockmaps};
-use crate::output::{Align, Answer, CLEAR, SCHEMA, Table, now, say, short};
+use crate::output::{Align, Answer, CLEAR, SCHEMA, Table, now, say, screen_lines, short};
 
 /// Names and values in the module's order.
 type Counters = Vec<(String, u64)>;
@@ -45,7 +45,11 @@ fn watch(module: &Module, arguments: &StatsShow, seconds: u32, json: bool) -> Re
         }
         let said = match (json, screen) {
             (true, _) => say(document(&rates, elapsed)),
-            (_, true) => say(format_args!("{CLEAR}{}", screenful(&rates).trim_end())),
+            (_, true) => {
+                // Without the header and the line of the cursor.
+                rates.truncate(screen_lines() - 2);
+                say(format_args!("{CLEAR}{}", screenful(&rates).trim_end()))
+            }
             (..) if rates.is_empty() => Ok(true),
             (..) => say(lines(&rates, &now()).trim_end()),
         };
