@@ -296,141 +296,127 @@ mod tests {
         }
     }
 
+    /// The text has one mistake, in this line, and the message has this.
+    fn names(text: &str, line: usize, says: &str) {
+        let error = parse(text).unwrap_err();
+        assert_eq!(error.status, USAGE, "{text}");
+        let shown = error.to_string();
+        let place = format!("f.toml:{line}: ");
+        assert!(shown.starts_with(&place), "{text}: {shown}");
+        assert!(shown.contains(says), "{text}: {shown}");
+        assert!(!shown.contains('\n'), "{shown}");
+        assert!(error.more.is_empty(), "{text}: {:?}", error.more);
+    }
+
     #[test]
-    fn names_the_line_of_a_mistake() {
-        let ports: Vec<String> = (1..=65).map(|n| n.to_string()).collect();
-        let too_many = format!("ports = [{}]", ports.join(","));
-        let second = policy("") + &policy("");
+    fn names_an_unknown_key() {
+        names(
+            "[features]\nspice = true\n",
+            2,
+            "[features] has no key spice; its keys are pairing, splice, so-splice, memory-cap; \
+             did you mean splice?",
+        );
+        names(
+            "\n[feature]\n",
+            2,
+            "the file has no key feature; its keys are features, policy; did you mean features?",
+        );
+        names(
+            &policy("port = [80]"),
+            4,
+            "a policy has no key port; its keys are name, pair, cgroups, units, ports, cidrs, \
+             loopback-only, on-capture, busy-poll, ring, ring-max, memory-cap; did you mean ports?",
+        );
+        let other = policy("Loopback_Only = true");
+        names(&other, 4, "did you mean loopback-only?");
+        let twice = policy("ring = \"4K\"\nring = \"4K\"");
+        names(&twice, 5, "the key ring is there twice");
+    }
+
+    #[test]
+    fn names_what_is_not_toml() {
         for (text, line, says) in [
+            ("a = \n", 1, ": a value is no text in quotes"),
             (
-                "[features]\nsplice = 1\n".into(),
-                2,
-                "splice is true or false, not a number",
-            ),
-            (
-                "[features]\nspice = true\n".into(),
-                2,
-                "[features] has no key spice; its keys are pairing, splice, so-splice, memory-cap; did you mean splice?",
-            ),
-            (
-                "\n[feature]\n".into(),
-                2,
-                "the file has no key feature; its keys are features, policy; did you mean features?",
-            ),
-            (
-                "features = 1\n".into(),
+                "= = =\n",
                 1,
-                "features is a table: write [features]",
+                ": a key is not letters, digits, '-' and '_'; write KEY = VALUE, [features]",
             ),
-            ("[policy]\n".into(), 1, "write [[policy]]"),
-            ("policy = [1]\n".into(), 1, "write [[policy]]"),
-            ("[features]\nmemory-cap = 4096\n".into(), 2, "8K to 1024G"),
-            ("a = \n".into(), 1, "a value is no text in quotes"),
-            ("= = =\n".into(), 1, "this is not TOML"),
+            ("\nnonsense\n", 2, ": a key has no value"),
+            (&policy("pair = no"), 4, ": a value is no text in quotes"),
+            (&policy("ports = [80\n"), 4, ": a list has no ]"),
+            ("[[policy]\n", 1, ": a heading has no ]]"),
+        ] {
+            names(text, line, &format!("this is not TOML{says}"));
+        }
+    }
+
+    #[test]
+    fn names_another_kind_of_value() {
+        let switch = "[features]\nsplice = 1\n";
+        names(switch, 2, "splice is true or false, not a number");
+        names("features = 1\n", 1, "features is a table: write [features]");
+        for text in ["[policy]\n", "policy = [1]\n"] {
+            names(text, 1, "policy is one of several tables: write [[policy]]");
+        }
+        for (rest, says) in [
+            ("pair = \"no\"", "pair is true or false, not a text"),
+            ("ports = 80", "ports is a list: write ports = […]"),
             (
-                "\nnonsense\n".into(),
-                2,
-                "this is not TOML: a key has no value",
-            ),
-            (policy("pair = no"), 4, "a value is no text in quotes"),
-            (
-                policy("ports = [80\n"),
-                4,
-                "this is not TOML: a list has no ]",
-            ),
-            (
-                "[[policy]]\nname = \"a\"\n".into(),
-                2,
-                "policy a names no processes; give it cgroups or units",
-            ),
-            (
-                "[[policy]]\ncgroups = []\n".into(),
-                1,
-                "this policy has no name; give it name = \"…\"",
-            ),
-            (
-                "[[policy]]\nname = \"a b\"\ncgroups = []\n".into(),
-                2,
-                "name 'a b': a policy's name is 1 to 31 letters",
-            ),
-            (
-                policy("port = [80]"),
-                4,
-                "a policy has no key port; its keys are name, pair, cgroups, units, ports, cidrs, \
-                 loopback-only, on-capture, busy-poll, ring, ring-max, memory-cap; did you mean ports?",
-            ),
-            (
-                policy("Loopback_Only = true"),
-                4,
-                "did you mean loopback-only?",
-            ),
-            (
-                policy("ports = [0]"),
-                4,
-                "ports '0': a port is a number from 1 to 65535",
-            ),
-            (policy("ports = [80,\n\"9-8\"]"), 5, "not above"),
-            (
-                policy("ports = 80"),
-                4,
-                "ports is a list: write ports = […]",
-            ),
-            (
-                policy("ports = [1.5]"),
-                4,
+                "ports = [1.5]",
                 "ports takes a text in quotes or a whole number, not a fraction",
             ),
-            (policy(&too_many), 4, "ports has more than 64 entries"),
+            ("units = [1]", "units takes a text in quotes, not a number"),
+        ] {
+            names(&policy(rest), 4, says);
+        }
+    }
+
+    #[test]
+    fn names_a_value_that_is_not_allowed() {
+        let ports: Vec<String> = (1..=65).map(|n| n.to_string()).collect();
+        let too_many = format!("ports = [{}]", ports.join(","));
+        names("[features]\nmemory-cap = 4096\n", 2, "8K to 1024G");
+        let name = "[[policy]]\nname = \"a b\"\ncgroups = []\n";
+        names(name, 2, "name 'a b': a policy's name is 1 to 31 letters");
+        names(&policy("ports = [80,\n\"9-8\"]"), 5, "not above");
+        for (rest, says) in [
             (
-                policy("units = [1]"),
-                4,
-                "units takes a text in quotes, not a number",
+                "ports = [0]",
+                "ports '0': a port is a number from 1 to 65535",
             ),
-            (policy("cidrs = [\"10.1.2.3/8\"]"), 4, "10.0.0.0/8"),
-            (policy("ring = \"3K\""), 4, "power of two"),
+            (&too_many, "ports has more than 64 entries"),
+            ("cidrs = [\"10.1.2.3/8\"]", "10.0.0.0/8"),
+            ("ring = \"3K\"", "power of two"),
+            ("ring = 5000", "ring '5000': a ring is a power of two"),
+            ("ring-max = \"3M\"", "power of two"),
+            ("memory-cap = 100", "8K"),
+            ("busy-poll = 1001", "0 to 1000"),
+            ("busy-poll = -1", "0 to 1000"),
             (
-                policy("ring = 5000"),
-                4,
-                "ring '5000': a ring is a power of two",
-            ),
-            (policy("ring-max = \"3M\""), 4, "power of two"),
-            (
-                policy("ring = \"64K\"\nring-max = \"4K\""),
-                2,
-                "ring-max is below its ring; ",
-            ),
-            (policy("memory-cap = 100"), 4, "8K"),
-            (policy("busy-poll = 1001"), 4, "0 to 1000"),
-            (policy("busy-poll = -1"), 4, "0 to 1000"),
-            (
-                policy("on-capture = 'drop'"),
-                4,
+                "on-capture = 'drop'",
                 "on-capture 'drop': it is keep or unpair",
             ),
-            (policy("on-capture = 'unpaired'"), 4, "did you mean unpair?"),
-            (
-                policy("pair = \"no\""),
-                4,
-                "pair is true or false, not a text",
-            ),
-            (
-                policy("ring = \"4K\"\nring = \"4K\""),
-                5,
-                "the key ring is there twice",
-            ),
-            (second, 6, "a second policy a"),
+            ("on-capture = 'unpaired'", "did you mean unpair?"),
         ] {
-            let error = parse(&text).unwrap_err();
-            assert_eq!(error.status, USAGE, "{text}");
-            let shown = error.to_string();
-            assert!(
-                shown.starts_with(&format!("f.toml:{line}: ")),
-                "{text}: {shown}"
-            );
-            assert!(shown.contains(says), "{text}: {shown}");
-            assert!(!shown.contains('\n'), "{shown}");
-            assert!(error.more.is_empty(), "{text}: {:?}", error.more);
+            names(&policy(rest), 4, says);
         }
+    }
+
+    #[test]
+    fn names_a_policy_that_is_not_whole() {
+        let nobody = "[[policy]]\nname = \"a\"\n";
+        names(
+            nobody,
+            2,
+            "policy a names no processes; give it cgroups or units",
+        );
+        let nameless = "[[policy]]\ncgroups = []\n";
+        names(nameless, 1, "this policy has no name; give it name = \"…\"");
+        let rings = policy("ring = \"64K\"\nring-max = \"4K\"");
+        names(&rings, 2, "ring-max is below its ring; ");
+        let second = policy("") + &policy("");
+        names(&second, 6, "a second policy a; give each its own name");
     }
 
     #[test]
