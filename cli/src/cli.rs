@@ -2,17 +2,27 @@
 //! The grammar of the command line. Help, man pages and completions are all
 //! made from it.
 
+mod complete;
+mod examples;
+mod line;
+mod pair;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 
 use crate::policy::{Name, OnCapture};
+use crate::uapi::BUSY_POLL_MAX;
 use crate::uapi::capture::SNAPLEN_MAX;
-use crate::uapi::{BUSY_POLL_MAX, EVENTS};
 use crate::values::cidr::Cidr;
 use crate::values::port::PortRange;
 use crate::values::size;
+
+pub use complete::{answer as answer_shell, script};
+pub use examples::of as examples;
+pub use line::{color_of, command, command_of};
+pub use pair::*;
 
 /// Control local TCP acceleration
 ///
@@ -26,6 +36,16 @@ pub struct Cli {
     /// Print one JSON document; errors too
     #[arg(short, long, global = true)]
     pub json: bool,
+
+    /// Colours: auto (on a terminal, unless NO_COLOR or CLICOLOR=0 is set), always or never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    pub color: ColorChoice,
 
     #[command(subcommand)]
     pub object: Object,
@@ -105,6 +125,10 @@ pub enum Object {
     Doctor,
 
     /// Print a completion script for a shell
+    ///
+    /// The script has this program complete commands and options, and the names that there are
+    /// on this machine: cgroups, systemd units, policies in force (for root), network namespaces,
+    /// processes.
     Completions {
         /// The shell to print it for
         shell: clap_complete::Shell,
@@ -374,205 +398,20 @@ pub struct PolicySet {
     pub on_capture: OnCapture,
 }
 
-#[derive(Subcommand)]
-pub enum PairCommand {
-    /// Show each pair: both ends, the processes that have them, bytes sent by path, age
-    ///
-    /// An empty table says why it is empty.
-    /// With --policy, --port, --cgroup, --netns, --pid or --process it shows only pairs with
-    /// an end that matches all of them.
-    Show(PairShow),
-
-    /// Show what the pairs carry now, again and again
-    ///
-    /// One line for each pair: bytes a second that its active opener sends and
-    /// receives, the share of them that goes by ring, messages a second, and the
-    /// processes at both ends. The busiest come first. The filters are those of 'pair
-    /// show'. Ends by Ctrl-C.
-    Top(PairTop),
-
-    /// Print a verdict with its reason for each connection that is considered
-    ///
-    /// One line for each event as it happens: time, event, reason, the connection as
-    /// one of its ends sees it, its network namespace; where there is a pair, its
-    /// number, its age, and the bytes that its active opener and the other end have
-    /// sent, by ring and by TCP. If events come faster than they are read, some are
-    /// lost, and how many is printed with the next one. EVENTS in socksplice(8) has
-    /// the reasons. Ends by Ctrl-C.
-    Monitor(PairMonitor),
-
-    /// Say of each end of a connection why it is not paired
-    ///
-    /// One line for each end: the policy that names it, or the condition that does not match;
-    /// else what keeps the connection on TCP as far as the kernel shows it, and what to do
-    /// about it. The two addresses are those of one end, in either order. If sockets in several
-    /// network namespaces have them, the answer has each of these connections. The exit status
-    /// is 1 if a connection is not paired.
-    Why(PairWhy),
-
-    /// Take pairs back to TCP while they live
-    ///
-    /// Later bytes go by TCP. Once the bytes that the rings hold have been read, the pair
-    /// is gone, and the connection lives on. Nothing is lost, and the applications notice
-    /// nothing. If a pair is left when the time is up, the exit status is 1, and the
-    /// processes that do not read are listed; the pair stays on its way back. Pairs are
-    /// named by their numbers or --all. With --policy, --port, --cgroup, --netns, --pid or
-    /// --process it drops the pairs with an end that matches all of them.
-    Drop(PairDrop),
-}
-
-/// One end has to match all of these.
-#[derive(Args, Default)]
-pub struct EndFilter {
-    /// Only if the local or the remote port of an end is one of these
-    #[arg(long = "port", value_name = "N|N-M", num_args = 1.., value_delimiter = ',')]
-    pub ports: Vec<PortRange>,
-
-    /// Only if the socket of an end belongs to one of these cgroups, or to one below
-    #[arg(long = "cgroup", value_name = "PATH", num_args = 1..)]
-    pub cgroups: Vec<PathBuf>,
-
-    /// Only if an end is in this network namespace: a name of 'ip netns', or an inode
-    /// number
-    #[arg(long, value_name = "NETNS")]
-    pub netns: Option<String>,
-}
-
-#[derive(Args, Default)]
-pub struct PairFilter {
-    #[command(flatten)]
-    pub end: EndFilter,
-
-    /// Only if this process has an end open
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    pub pid: Option<u32>,
-
-    /// Only if a process of this name has an end open
-    #[arg(long, value_name = "NAME")]
-    pub process: Option<String>,
-
-    /// Only if this policy has enrolled an end, though it may be cleared by now
-    #[arg(long, value_name = "NAME")]
-    pub policy: Option<Name>,
-}
-
 #[derive(Args, Default)]
 pub struct StatsShow {
     /// Those that are 0, too. -j always has all
     #[arg(short, long)]
     pub all: bool,
-}
 
-#[derive(Args, Default)]
-pub struct PairShow {
-    #[command(flatten)]
-    pub filter: PairFilter,
+    /// Again and again, every so many seconds: by how much a second each counter has risen
+    /// since. Ends by Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub watch: Option<u32>,
 
-    /// Sort key: ids ascending, everything else descending
-    #[arg(long, value_name = "KEY")]
-    pub sort: Option<PairKey>,
-
-    /// Show at most so many pairs
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub limit: Option<usize>,
-
-    /// All columns: peers, namespaces, messages, ring memory, exact numbers
-    #[arg(short, long)]
-    pub wide: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub enum PairKey {
-    /// The number of the pair
-    Id,
-    /// Its age
-    Age,
-    /// Bytes that both ends have sent by ring
-    Ring,
-    /// Bytes that both ends have sent by TCP
-    Tcp,
-    /// Bytes that wait in its rings to be read
-    Queued,
-    /// Bytes allocated for its rings
-    Memory,
-}
-
-#[derive(Args)]
-pub struct PairTop {
-    #[command(flatten)]
-    pub filter: PairFilter,
-
-    /// Sort key, descending
-    #[arg(long, value_name = "KEY", default_value = "bytes")]
-    pub sort: TopKey,
-
-    /// Show at most so many pairs [default: as many as the screen can hold]
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub limit: Option<usize>,
-
-    /// Seconds between two tables
-    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3600))]
-    pub interval: u32,
-
-    /// Print one table after the other, as if the output were not a terminal
-    #[arg(long)]
-    pub batch: bool,
-
-    /// End after so many tables
-    #[arg(short = 'n', long, value_name = "N", value_parser = count)]
+    /// End --watch after so many times
+    #[arg(short = 'n', long, value_name = "N", value_parser = count, requires = "watch")]
     pub count: Option<usize>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub enum TopKey {
-    /// Bytes a second, both ways
-    Bytes,
-    /// Of these, by ring
-    Ring,
-    /// Of these, by TCP
-    Tcp,
-    /// Messages a second, both ways
-    Messages,
-}
-
-#[derive(Args)]
-pub struct PairWhy {
-    /// The local and the remote address of the connection, for example 127.0.0.1:40000
-    /// 127.0.0.1:6379, or [::1]:40000 [::1]:6379
-    #[arg(value_name = "ADDRESS:PORT", num_args = 2, required_unless_present = "pid", value_parser = endpoint)]
-    pub addresses: Vec<SocketAddr>,
-
-    /// Instead of addresses: each connection of this process, in its network namespace
-    #[arg(long, conflicts_with = "addresses", value_parser = clap::value_parser!(u32).range(1..))]
-    pub pid: Option<u32>,
-}
-
-/// An address and a port of a connection.
-fn endpoint(text: &str) -> Result<SocketAddr, String> {
-    match text.parse::<SocketAddr>() {
-        Ok(address) if address.port() != 0 => {
-            Ok(SocketAddr::new(address.ip().to_canonical(), address.port()))
-        }
-        _ => Err("an address and a port are wanted, as in 127.0.0.1:80 or [::1]:80".into()),
-    }
-}
-
-#[derive(Args)]
-pub struct PairMonitor {
-    #[command(flatten)]
-    pub filter: EndFilter,
-
-    /// Only these events
-    #[arg(long = "event", value_name = "EVENT", num_args = 1.., value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(EVENTS))]
-    pub events: Vec<String>,
-
-    /// End after so many events
-    #[arg(short = 'n', long, value_name = "N", value_parser = count)]
-    pub count: Option<usize>,
-
-    /// Kilobytes of events that may wait to be printed (4 to 65536)
-    #[arg(long, value_name = "KB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(4..=65536))]
-    pub buffer: u32,
 }
 
 #[derive(Args)]
@@ -627,31 +466,6 @@ fn count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// How pairs are chosen without their numbers: all, or by a filter.
-const CHOICES: [&str; 7] = [
-    "all", "ports", "cgroups", "netns", "pid", "process", "policy",
-];
-
-#[derive(Args)]
-pub struct PairDrop {
-    /// The pairs, by the numbers that 'pair show' gives them
-    #[arg(value_name = "PAIR", required_unless_present_any = CHOICES, conflicts_with_all = CHOICES, value_parser = clap::value_parser!(u32).range(1..))]
-    pub ids: Vec<u32>,
-
-    /// All pairs
-    #[arg(long, conflicts_with_all = &CHOICES[1..])]
-    pub all: bool,
-
-    #[command(
-        flatten,
-        next_help_heading = "Instead of numbers: pairs with an end that matches all of these"
-    )]
-    pub filter: PairFilter,
-
-    #[command(flatten)]
-    pub wait: Wait,
-}
-
 #[derive(Subcommand)]
 pub enum SpliceCommand {
     /// Show each splice: where its bytes come from and where they go, how many,
@@ -662,6 +476,11 @@ pub enum SpliceCommand {
 #[derive(Subcommand)]
 pub enum StatsCommand {
     /// Show the counters since the module was loaded that are not 0
+    ///
+    /// With --watch it shows rates: the change a second of each counter that has changed. On a
+    /// terminal each table takes the place of the one before. Otherwise each counter that has
+    /// changed has a line: time, name, rate. The unit is that of the counter: bytes, events or
+    /// nanoseconds a second. Of what can also fall, such as pairs_live, the rate can be negative.
     Show(StatsShow),
 }
 

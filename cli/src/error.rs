@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Exit status of an operation that failed.
 pub const FAILED: u8 = 1;
@@ -15,6 +15,8 @@ pub struct Error {
     pub message: String,
     pub remedy: Option<String>,
     pub status: u8,
+    /// What else is wrong, such as the other mistakes of a file. Each has a line of its own.
+    pub more: Vec<Error>,
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -22,10 +24,30 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     pub fn new(message: impl Into<String>) -> Self {
         Error {
-            message: message.into(),
+            message: plain(message.into()),
             remedy: None,
             status: FAILED,
+            more: Vec::new(),
         }
+    }
+
+    /// Fails with all of these, if there are any. Among them a usage error decides the status.
+    pub fn all(errors: Vec<Error>) -> Result<()> {
+        let usage = errors.iter().any(|e| e.status == USAGE);
+        let mut errors = errors.into_iter();
+        let Some(mut first) = errors.next() else {
+            return Ok(());
+        };
+        first.more = errors.collect();
+        if usage {
+            first.status = USAGE;
+        }
+        Err(first)
+    }
+
+    /// It and what else is wrong.
+    pub fn each(&self) -> impl Iterator<Item = &Error> {
+        std::iter::once(self).chain(&self.more)
     }
 
     pub fn usage(message: impl Into<String>) -> Self {
@@ -41,7 +63,19 @@ impl Error {
     }
 }
 
-/// One line: scripts and logs take it as a whole.
+/// Without the numbers that the standard library adds to the system's errors.
+fn plain(mut message: String) -> String {
+    const NUMBER: &str = " (os error ";
+    while let Some(start) = message.find(NUMBER) {
+        match message[start..].find(')') {
+            Some(length) => message.replace_range(start..=start + length, ""),
+            None => break,
+        }
+    }
+    message
+}
+
+/// One line, without `more`: scripts and logs take it as a whole.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.message)?;
@@ -52,11 +86,13 @@ impl fmt::Display for Error {
     }
 }
 
-/// clap's errors span several lines; the first paragraph says it all.
-impl From<clap::Error> for Error {
-    fn from(error: clap::Error) -> Self {
+impl Error {
+    /// clap's errors span several lines; the first paragraph says it all. `command`: the command
+    /// whose help tells more.
+    pub fn from_clap(error: &clap::Error, command: &str) -> Self {
+        let help = format!("see '{command} --help'");
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            return Error::usage("a command is missing").remedy("see 'socksplice help'");
+            return Error::usage("a command is missing").remedy(help);
         }
         let text = error.render().to_string();
         let message: Vec<_> = text
@@ -65,18 +101,27 @@ impl From<clap::Error> for Error {
             .take_while(|line| !line.is_empty())
             .collect();
         let message = message.join(" ");
-        Error::usage(message.strip_prefix("error: ").unwrap_or(&message))
-            .remedy(format!("see '{} --help'", command(&text)))
+        let message = message.strip_prefix("error: ").unwrap_or(&message);
+        Error::usage(message).remedy(match meant(error) {
+            Some(name) => format!("did you mean {name}? {help}"),
+            None => help,
+        })
     }
 }
 
-/// The command whose usage clap prints: the words before its options and arguments.
-fn command(text: &str) -> String {
-    let mut lines = text.lines();
-    let usage = lines.find_map(|line| line.trim().strip_prefix("Usage: "));
-    let is_name = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
-    let words = usage.unwrap_or("socksplice").split(' ').take_while(is_name);
-    words.collect::<Vec<_>>().join(" ")
+/// The known name that resembles the one that was not understood.
+fn meant(error: &clap::Error) -> Option<&String> {
+    let kinds = [
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedValue,
+    ];
+    kinds.iter().find_map(|kind| match error.get(*kind)? {
+        ContextValue::String(name) => Some(name),
+        // The best comes last.
+        ContextValue::Strings(names) => names.last(),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -84,10 +129,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_the_help_of_the_command() {
-        let text = "error: no\n\nUsage: socksplice policy set [OPTIONS] --cgroup <PATH>\n";
-        assert_eq!(command(text), "socksplice policy set");
-        assert_eq!(command("error: no value\n"), "socksplice");
+    fn errors_of_the_system_have_no_number() {
+        let error = std::io::Error::from_raw_os_error(2);
+        let error = Error::new(format!("cannot read a: {error}; so b"));
+        assert_eq!(
+            error.message,
+            "cannot read a: No such file or directory; so b"
+        );
+        assert_eq!(Error::new("x (os error 2").message, "x (os error 2");
     }
 
     #[test]

@@ -13,17 +13,26 @@ mod system;
 mod uapi;
 mod values;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use anstream::ColorChoice;
+use clap::FromArgMatches;
 
 use cli::Cli;
 use error::{Error, FAILED};
+use output::color;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    cli::answer_shell();
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    color::choose(match cli::color_of(&arguments) {
+        clap::ColorChoice::Auto => ColorChoice::Auto,
+        clap::ColorChoice::Always => ColorChoice::Always,
+        clap::ColorChoice::Never => ColorChoice::Never,
+    });
+    let cli = match parse(&arguments) {
         Ok(cli) => cli,
         // Help and version are errors to clap, but not to the caller.
         Err(e) if !e.use_stderr() => {
@@ -31,8 +40,8 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(e) => {
-            let mut arguments = std::env::args_os().skip(1);
-            return fail(&e.into(), arguments.any(|a| asks_for_json(&a)));
+            let error = Error::from_clap(&e, &cli::command_of(&arguments));
+            return fail(&error, arguments.iter().any(|a| asks_for_json(a)));
         }
     };
     match commands::run(cli.object, cli.json) {
@@ -50,6 +59,11 @@ fn main() -> ExitCode {
     }
 }
 
+fn parse(arguments: &[OsString]) -> std::result::Result<Cli, clap::Error> {
+    let all = std::iter::once(OsStr::new("socksplice")).chain(arguments.iter().map(|a| &**a));
+    Cli::from_arg_matches(&cli::command().try_get_matches_from(all)?)
+}
+
 /// Whether an argument of a command line that was not understood asks for JSON. The flag may
 /// stand anywhere.
 fn asks_for_json(argument: &OsStr) -> bool {
@@ -59,12 +73,14 @@ fn asks_for_json(argument: &OsStr) -> bool {
     bytes == b"--json" || bytes.strip_prefix(b"-").is_some_and(among_flags)
 }
 
-/// Prints an error: a line on stderr, or JSON on stdout, where a program looks for the answer.
+/// Prints an error: its lines on stderr, or JSON on stdout, where a program looks for the answer.
 fn fail(error: &Error, json: bool) -> ExitCode {
     let _ = if json {
         writeln!(io::stdout(), "{}", output::error_to_json(error))
     } else {
-        writeln!(io::stderr(), "socksplice: {error}")
+        let head = color::paint_error(color::BAD, "socksplice:");
+        let lines = error.each().map(|e| format!("{head} {e}\n"));
+        io::stderr().write_all(lines.collect::<String>().as_bytes())
     };
     error.status.into()
 }

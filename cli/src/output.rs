@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the commands print: a table for people, or one JSON document.
 
+pub mod color;
+
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -48,12 +50,15 @@ impl Answer {
 
 /// An error as a JSON document.
 pub fn error_to_json(error: &Error) -> Value {
+    let more = error.more.iter();
+    let more = more.map(|e| json!({ "message": e.message, "remedy": e.remedy }));
     json!({
         "schema": SCHEMA,
         "error": {
             "message": error.message,
             "remedy": error.remedy,
             "status": error.status,
+            "more": more.collect::<Vec<Value>>(),
         },
     })
 }
@@ -68,10 +73,21 @@ pub fn say(text: impl Display) -> Result<bool> {
     }
 }
 
+/// Moves the cursor home and clears the screen.
+pub const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// How many lines the screen has.
+pub fn screen_lines() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.map_or(24, |size| size.ws_row.max(3)).into()
+}
+
 #[derive(Clone, Copy, PartialEq)]
 pub enum Align {
     Left,
     Right,
+    /// To the left, in the colour of the state that the cell names.
+    State,
 }
 
 /// Columns as wide as their widest cell, two spaces apart.
@@ -94,34 +110,71 @@ impl Table {
     }
 
     pub fn render(&self) -> String {
+        self.render_in(usize::MAX)
+    }
+
+    /// With no line longer than so many columns.
+    pub fn render_in(&self, columns: usize) -> String {
+        let lines = self.lines(columns, color::is_on()).into_iter();
+        lines.map(|line| line + "\n").collect()
+    }
+
+    /// The same without colours.
+    pub fn plain(&self, columns: usize) -> Vec<String> {
+        self.lines(columns, false)
+    }
+
+    fn lines(&self, columns: usize, coloured: bool) -> Vec<String> {
         let widths: Vec<usize> = (0..self.align.len())
             .map(|i| {
                 let cells = self.rows.iter().map(|row| row[i].chars().count());
                 cells.max().unwrap_or(0)
             })
             .collect();
-        let mut text = String::new();
-        for row in &self.rows {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .zip(&self.align)
-                .map(|((cell, width), align)| match align {
-                    Align::Left => format!("{cell:<width$}"),
-                    Align::Right => format!("{cell:>width$}"),
-                })
-                .collect();
-            text.push_str(cells.join("  ").trim_end());
-            text.push('\n');
-        }
-        text
+        let rows = self.rows.iter().enumerate();
+        let line = |(i, row): (usize, &Vec<String>)| {
+            let style = |cell: &str, align| match (i, align) {
+                _ if !coloured => Default::default(),
+                (0, _) => color::HEADER,
+                (_, Align::State) => color::of_state(cell),
+                _ => Default::default(),
+            };
+            self.line(row, &widths, columns, style)
+        };
+        rows.map(line).collect()
     }
-}
 
-/// The text with no line longer than so many columns.
-pub fn cut(text: &str, columns: usize) -> String {
-    let cut = |line: &str| line.chars().take(columns).collect::<String>() + "\n";
-    text.lines().map(cut).collect()
+    /// The blanks between two cells, and after the last one, have no colour.
+    fn line(
+        &self,
+        row: &[String],
+        widths: &[usize],
+        columns: usize,
+        style: impl Fn(&str, Align) -> anstyle::Style,
+    ) -> String {
+        let mut line = String::new();
+        let mut blanks = 0;
+        let mut left = columns;
+        for ((cell, width), align) in row.iter().zip(widths).zip(&self.align) {
+            let padding = width - cell.chars().count();
+            let before = if *align == Align::Right { padding } else { 0 };
+            if !cell.is_empty() {
+                let gap = blanks + before;
+                let shown: String = cell.chars().take(left.saturating_sub(gap)).collect();
+                if shown.is_empty() {
+                    break;
+                }
+                left -= gap + shown.chars().count();
+                line += &" ".repeat(gap);
+                line += &color::paint(style(cell, *align), shown);
+                blanks = padding - before;
+            } else {
+                blanks += padding;
+            }
+            blanks += 2;
+        }
+        line
+    }
 }
 
 /// An age in the two largest units that say something.
@@ -147,6 +200,12 @@ pub fn short(n: f64) -> String {
         unit += 1;
     }
     format!("{n:.1}{}", UNITS[unit])
+}
+
+/// The time now, as [`timestamp`] has it.
+pub fn now() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    timestamp(now.unwrap_or_default())
 }
 
 /// A time since 1970 as RFC 3339 has it, in UTC.
@@ -196,6 +255,19 @@ mod tests {
     }
 
     #[test]
+    fn table_is_cut() {
+        let mut table = Table::new(&[("A", Align::Right), ("STATE", Align::State)]);
+        table.row(vec!["10000".into(), "waiting".into()]);
+        table.row(vec![String::new(), "open".into()]);
+        assert_eq!(
+            table.render(),
+            "    A  STATE\n10000  waiting\n       open\n"
+        );
+        assert_eq!(table.render_in(9), "    A  ST\n10000  wa\n       op\n");
+        assert_eq!(table.render_in(6), "    A\n10000\n\n");
+    }
+
+    #[test]
     fn table_without_rows_is_its_header() {
         let table = Table::new(&[("NAME", Align::Left), ("VALUE", Align::Right)]);
         assert_eq!(table.render(), "NAME  VALUE\n");
@@ -230,11 +302,6 @@ mod tests {
         ] {
             assert_eq!(short(n), text);
         }
-    }
-
-    #[test]
-    fn lines_are_cut() {
-        assert_eq!(cut("abc\nü€x\n\n", 2), "ab\nü€\n\n");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use clap::CommandFactory;
 #[test]
 fn grammar_is_sound() {
     Cli::command().debug_assert();
+    command().debug_assert();
 }
 
 #[test]
@@ -188,9 +189,53 @@ fn usage_errors_are_one_line() {
             "5000",
         ],
     ] {
-        let error = Error::from(Cli::try_parse_from(arguments).err().unwrap());
+        let error = Cli::try_parse_from(arguments).err().unwrap();
+        let error = Error::from_clap(&error, &command_of(&arguments[1..]));
         assert_eq!(error.status, USAGE, "{arguments:?}");
         assert!(!error.to_string().contains('\n'), "{error}");
         assert!(!error.message.is_empty());
+    }
+}
+
+#[test]
+fn usage_errors_name_what_was_meant_and_the_help() {
+    for (line, says) in [
+        ("polcy", "did you mean policy? see 'socksplice --help'"),
+        ("policy sett", "see 'socksplice policy --help'"),
+        (
+            "policy set --cgroup / --prt 80",
+            "did you mean --port? see 'socksplice policy set --help'",
+        ),
+        (
+            "policy set --cgroup / --port 0",
+            "'0' for '--port <N|N-M>...': a port is a number from 1 to 65535, a range is FIRST-LAST; \
+             see 'socksplice policy set --help'",
+        ),
+        (
+            "policy add a --cgroup / --on-capture kep",
+            "did you mean keep? see 'socksplice policy add --help'",
+        ),
+        ("policy delete", "see 'socksplice policy del --help'"),
+        ("-j pair drop", "see 'socksplice pair drop --help'"),
+        ("stats show -n 1", "--watch"),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let all = std::iter::once(&"socksplice").chain(&words);
+        let error = Cli::try_parse_from(all).err().unwrap();
+        let shown = Error::from_clap(&error, &command_of(&words)).to_string();
+        assert!(shown.contains(says), "{line}: {shown}");
+    }
+}
+
+#[test]
+fn colours_are_asked_for_anywhere() {
+    for (line, when) in [
+        ("pair show", ColorChoice::Auto),
+        ("--color never pair show", ColorChoice::Never),
+        ("pair show --color=always --nonsense", ColorChoice::Always),
+        ("pair show --color blue", ColorChoice::Auto),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert_eq!(color_of(&words), when, "{line}");
     }
 }

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `completions`: a script for a shell, made from the grammar.
+//! `completions`: a script for a shell, which asks this program.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 use serde_json::json;
 
-use crate::cli::Cli;
+use crate::cli;
+use crate::error::Result;
 use crate::output::{Answer, SCHEMA};
 
-pub fn print(shell: Shell) -> Answer {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "socksplice", &mut script);
-    let script = String::from_utf8_lossy(&script).into_owned();
+pub fn print(shell: Shell) -> Result<Answer> {
+    let script = cli::script(&shell.to_string())?;
     let json = json!({ "schema": SCHEMA, "script": script });
-    Answer::new(script, json)
+    Ok(Answer::new(script, json))
 }

@@ -5,10 +5,10 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 
-use crate::cli::Cli;
+use crate::cli;
 use crate::error::{Error, Result};
 use crate::output::{Answer, SCHEMA};
 use crate::system::files;
@@ -33,7 +33,7 @@ pub fn write(dir: &Path) -> Result<Answer> {
 
 /// File names and texts.
 fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
-    let mut command = Cli::command().disable_help_subcommand(true);
+    let mut command = cli::command().disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();
     add(&command, &(counters() + SECTIONS), &mut pages)?;
@@ -42,7 +42,11 @@ fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
 
 /// A section with the help text of each counter.
 fn counters() -> String {
-    let mut text = String::from(".SH COUNTERS\nThe counters of \\fBstats show\\fR:\n");
+    let mut text = String::from(
+        ".SH COUNTERS\nThe counters of \\fBstats show\\fR. A name with \\fBbytes\\fR counts bytes, \
+         \\fBbusy_poll_nsec\\fR counts nanoseconds, and every other name counts events. \
+         \\fBstats show \\-\\-watch\\fR divides by seconds:\n",
+    );
     for (name, help) in COUNTERS {
         text += &format!(".TP\n{name}\n{help}\n");
     }
@@ -63,12 +67,33 @@ fn add(command: &Command, sections: &str, pages: &mut Vec<(String, Vec<u8>)>) ->
     if command.get_subcommands().any(|c| !c.is_hide_set()) {
         man.render_subcommands_section(&mut text)?;
     }
+    text.extend(examples(command).as_bytes());
     text.extend(sections.as_bytes());
     pages.push((man.get_filename(), text));
     for subcommand in command.get_subcommands().filter(|c| !c.is_hide_set()) {
         add(subcommand, ELSEWHERE, pages)?;
     }
     Ok(())
+}
+
+/// A section with the examples of a command, if it has any.
+fn examples(command: &Command) -> String {
+    let words = command.get_display_name().unwrap_or_default();
+    let words = words.trim_start_matches("socksplice").replace('-', " ");
+    let examples = cli::examples(words.trim_start()).iter();
+    let plain = |text: &str| {
+        text.replace('\\', "\\e")
+            .replace('-', "\\-")
+            .replace('\'', "\\(aq")
+    };
+    let lines = examples.map(|(what, line)| {
+        let line = plain(line);
+        format!("{}:\n.PP\n.RS 4\n.nf\n{line}\n.fi\n.RE\n", plain(what))
+    });
+    match lines.len() {
+        0 => String::new(),
+        _ => format!(".SH EXAMPLES\n{}", lines.collect::<Vec<_>>().join(".PP\n")),
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +126,15 @@ mod tests {
                 .iter()
                 .any(|n| n.contains("man") || n.contains("help"))
         );
+    }
+
+    #[test]
+    fn a_page_has_the_examples_of_its_command() {
+        let pages = pages().unwrap();
+        let page = pages.iter().find(|p| p.0 == "socksplice-pair-drop.8");
+        let text = String::from_utf8_lossy(&page.unwrap().1);
+        assert!(text.contains(".SH EXAMPLES\nTwo pairs, by their numbers:\n"));
+        assert!(text.contains("\nsocksplice pair drop \\-\\-policy db\n"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::commands::filter::Filter;
 use crate::error::Result;
 use crate::kernel::module::{Module, Status};
 use crate::kernel::pair::{self, End, Pair, socket};
-use crate::output::{Align, Answer, SCHEMA, Table, age, cut, short};
+use crate::output::{Align, Answer, SCHEMA, Table, age, short};
 use crate::policy::cgroups::Health;
 use crate::system::process::Sockets;
 use crate::values::size;
@@ -39,7 +39,7 @@ pub fn show(arguments: PairShow) -> Result<Answer> {
 }
 
 /// Why there is no pair, as far as it can be told without a connection.
-fn why_none(status: &Status) -> String {
+pub fn why_none(status: &Status) -> String {
     const WHY: &str = "see 'socksplice pair why' and 'socksplice stats show'";
     if !status.pairing {
         return "no pair: pairing is off; run 'socksplice feature set pairing on'\n".into();
@@ -80,6 +80,7 @@ fn answer(text: String, pairs: &[Pair], total: usize) -> Answer {
 fn lines(
     columns: &[(&str, Align)],
     pairs: &[Pair],
+    width: usize,
     cells: impl Fn(&Pair, &End) -> Vec<String>,
 ) -> String {
     let mut all = vec![("PAIR", Align::Right), ("AGE", Align::Right)];
@@ -93,17 +94,17 @@ fn lines(
             table.row(row);
         }
     }
-    table.render()
+    table.render_in(width)
 }
 
 /// In 80 columns.
 fn narrow(pairs: &[Pair], sockets: &Sockets) -> String {
-    use Align::{Left, Right};
+    use Align::{Left, Right, State};
     let columns = [
         ("LOCAL", Left),
         ("RING", Right),
         ("TCP", Right),
-        ("STATE", Left),
+        ("STATE", State),
         ("PROCESS", Left),
     ];
     let cells = |pair: &Pair, end: &End| {
@@ -115,7 +116,7 @@ fn narrow(pairs: &[Pair], sockets: &Sockets) -> String {
             sockets.names(end.inode),
         ]
     };
-    cut(&lines(&columns, pairs, cells), SCREEN)
+    lines(&columns, pairs, SCREEN, cells)
 }
 
 /// The beginning of a long address, and its port.
@@ -132,7 +133,7 @@ fn shortened(socket: &str) -> String {
 
 /// With everything.
 fn wide(pairs: &[Pair]) -> String {
-    use Align::{Left, Right};
+    use Align::{Left, Right, State};
     let columns = [
         ("LOCAL", Left),
         ("PEER", Left),
@@ -143,9 +144,9 @@ fn wide(pairs: &[Pair]) -> String {
         ("TCP-MSGS", Right),
         ("RING-MEM", Right),
         ("QUEUED", Right),
-        ("STATE", Left),
+        ("STATE", State),
     ];
-    lines(&columns, pairs, |pair, end| {
+    lines(&columns, pairs, usize::MAX, |pair, end| {
         vec![
             socket(&end.local),
             socket(&end.peer),

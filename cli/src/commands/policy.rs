@@ -10,7 +10,7 @@ use crate::cli::{PolicyAdd, PolicyClear, PolicySet};
 use crate::commands::drain;
 use crate::error::{Error, Result};
 use crate::kernel::module::{self, Module};
-use crate::output::{Answer, SCHEMA, yes_no};
+use crate::output::{Answer, SCHEMA, color, yes_no};
 use crate::policy::cgroups::{self, Now};
 use crate::policy::config::{self, Policy};
 use crate::policy::file::{self, Features};
@@ -110,10 +110,8 @@ pub fn check(path: &Path) -> Result<Answer> {
         1 => "1 policy".into(),
         n => format!("{n} policies"),
     };
-    let first = [format!("{}: {count}, no mistake", path.display())];
-    let lines = first.iter().chain(&notes);
-    let text: String = lines.map(|line| format!("{line}\n")).collect();
-    Ok(Answer::new(text, json))
+    let text = format!("{}: {count}, no mistake\n", path.display());
+    Ok(Answer::new(text + &warnings(&notes), json))
 }
 
 pub fn diff(path: &Path) -> Result<Answer> {
@@ -128,7 +126,7 @@ pub fn diff(path: &Path) -> Result<Answer> {
         .header("in force", &path.display().to_string())
         .to_string();
     let json = json!({ "schema": SCHEMA, "same": old == new, "diff": text });
-    let mut answer = Answer::new(text, json);
+    let mut answer = Answer::new(color::diff(&text), json);
     answer.failed = old != new;
     Ok(answer)
 }
@@ -156,8 +154,14 @@ fn in_force(policies: &[Policy], hierarchy: &Hierarchy, pairs: bool) -> Answer {
     }
     let mut json = to_json(policies, &now);
     json["notes"] = json!(notes);
-    let text = notes.iter().map(|note| format!("{note}\n"));
-    Answer::new(text.collect::<String>(), json)
+    Answer::new(warnings(&notes), json)
+}
+
+/// A line for each thing that keeps policies from pairing.
+fn warnings(notes: &[String]) -> String {
+    let lines = notes.iter();
+    let lines = lines.map(|note| color::paint(color::WARNING, note) + "\n");
+    lines.collect()
 }
 
 pub fn apply(path: &Path) -> Result<Answer> {
@@ -225,7 +229,7 @@ fn to_text(policy: &Policy, i: usize, now: &Now) -> String {
     };
     let cgroups = policy.cgroups.iter().map(|path| {
         match (now.named(i, path).len(), cgroups::is_pattern(path)) {
-            (0, _) => format!("{path} (waiting)"),
+            (0, _) => format!("{path} ({})", color::paint(color::WARNING, "waiting")),
             (n, true) => format!("{path} ({n} now)"),
             (_, false) => path.clone(),
         }

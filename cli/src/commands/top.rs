@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `pair top`: what the pairs carry now.
 
+mod screen;
+
 use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::cli::{PairTop, TopKey};
 use crate::commands::filter::Filter;
+use crate::commands::pair::why_none;
 use crate::error::Result;
 use crate::kernel::module::Module;
 use crate::kernel::pair::{self, Pair, Traffic};
-use crate::output::{Align, Answer, SCHEMA, Table, age, cut, say, short, timestamp};
+use crate::output::{Align, Answer, SCHEMA, Table, age, now, say, short};
 use crate::system::process::Sockets;
-
-/// Moves the cursor home and clears the screen.
-const CLEAR: &str = "\x1b[H\x1b[2J";
-/// Lines of the screen without a pair: the sum, the header and the line of the cursor.
-const OTHER_LINES: usize = 3;
 
 /// What one end sent, a second.
 #[derive(Clone, Copy, Default)]
@@ -33,57 +31,131 @@ struct Row {
     pair: Pair,
     /// Of the ends, in their order.
     rates: Vec<Rate>,
+    /// The processes at both ends; empty in JSON, which has none.
+    processes: String,
+}
+
+/// What the pairs carried between two looks at them.
+struct Sample {
+    rows: Vec<Row>,
+    total: Rate,
+    seconds: f64,
+    /// Why there is no row.
+    none: String,
 }
 
 type Sent = HashMap<u64, Vec<(Traffic, Traffic)>>;
 
+/// Looks at the pairs again and again.
+struct Sampler<'a> {
+    module: Module,
+    arguments: &'a PairTop,
+    json: bool,
+    before: Sent,
+    at: Instant,
+}
+
 pub fn run(arguments: PairTop, json: bool) -> Result<Answer> {
-    let (module, _) = Module::open()?;
-    let mut pairs = pair::list(&module)?;
-    let mut before = sent(&pairs);
-    let mut at = Instant::now();
-    // A process, cgroup or namespace that the filter names must exist at the start.
-    Filter::new(&arguments.filter)?.keep(&mut pairs)?;
-    let screen = !json && !arguments.batch && std::io::stdout().is_terminal();
-    let interval = Duration::from_secs(arguments.interval.into());
+    let mut sampler = Sampler::new(&arguments, json)?;
+    if !json && !arguments.batch && std::io::stdout().is_terminal() {
+        return screen::run(sampler);
+    }
     let mut left = arguments.count.unwrap_or(usize::MAX);
     loop {
-        sleep(interval);
-        let mut pairs = pair::list(&module)?;
-        let seconds = at.elapsed().as_secs_f64();
-        at = Instant::now();
-        let now = sent(&pairs);
-        // Filtered anew, because the process that the filter names may open sockets, or end.
-        let filter = Filter::new(&arguments.filter);
-        if filter.and_then(|f| f.keep(&mut pairs)).is_err() {
-            pairs.clear();
-        }
-        let mut rows = rows(pairs, &before, seconds);
-        before = now;
-        rows.sort_by(|a, b| {
-            let order = b.size(arguments.sort).total_cmp(&a.size(arguments.sort));
-            order.then(a.pair.id.cmp(&b.pair.id))
-        });
-        let total = sum(rows.iter().flat_map(|row| &row.rates));
-        let pairs = rows.len();
-        let (width, room) = if screen {
-            size()
-        } else {
-            (usize::MAX, usize::MAX)
-        };
-        rows.truncate(arguments.limit.unwrap_or(usize::MAX).min(room));
+        sleep(sampler.interval());
+        let mut sample = sampler.next()?;
+        sample.sort(arguments.sort);
+        let limit = arguments.limit.unwrap_or(usize::MAX);
         let said = match json {
-            true => say(document(&rows, pairs, seconds)),
-            false => {
-                let clear = if screen { CLEAR } else { "" };
-                let text = cut(&text(&rows, pairs, &total), width);
-                say(format_args!("{clear}{}", text.trim_end()))
-            }
+            true => say(document(&sample, limit)),
+            false => say(text(&sample, limit).trim_end()),
         };
         left -= 1;
         if !said? || left == 0 {
             return Ok(Answer::said());
         }
+    }
+}
+
+impl<'a> Sampler<'a> {
+    fn new(arguments: &'a PairTop, json: bool) -> Result<Self> {
+        let (module, _) = Module::open()?;
+        let mut pairs = pair::list(&module)?;
+        let before = sent(&pairs);
+        let at = Instant::now();
+        // A process, cgroup or namespace that the filter names must exist at the start.
+        Filter::new(&arguments.filter)?.keep(&mut pairs)?;
+        Ok(Sampler {
+            module,
+            arguments,
+            json,
+            before,
+            at,
+        })
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(self.arguments.interval.into())
+    }
+
+    fn next(&mut self) -> Result<Sample> {
+        let mut pairs = pair::list(&self.module)?;
+        let seconds = self.at.elapsed().as_secs_f64();
+        self.at = Instant::now();
+        let live = pairs.len();
+        let now = sent(&pairs);
+        // Filtered anew, because the process that the filter names may open sockets, or end.
+        let filter = Filter::new(&self.arguments.filter);
+        if filter.and_then(|f| f.keep(&mut pairs)).is_err() {
+            pairs.clear();
+        }
+        let none = match (pairs.is_empty() && !self.json, live) {
+            (false, _) => String::new(),
+            (true, 0) => why_none(&self.module.status()?),
+            (true, live) => format!("no pair matches; {live} live\n"),
+        };
+        let mut rows = rows(pairs, &self.before, seconds);
+        self.before = now;
+        if !self.json {
+            let sockets = Sockets::read();
+            for row in &mut rows {
+                let ends = row.pair.ends.iter();
+                let names: Vec<String> = ends.map(|end| sockets.names(end.inode)).collect();
+                row.processes = names.join(" -> ");
+            }
+        }
+        let total = sum(rows.iter().flat_map(|row| &row.rates));
+        Ok(Sample {
+            rows,
+            total,
+            seconds,
+            none,
+        })
+    }
+}
+
+impl Sample {
+    fn sort(&mut self, key: TopKey) {
+        match key {
+            TopKey::Process => self.rows.sort_by(|a, b| {
+                let order = a.processes.cmp(&b.processes);
+                order.then(a.pair.id.cmp(&b.pair.id))
+            }),
+            key => self.rows.sort_by(|a, b| {
+                let order = b.size(key).total_cmp(&a.size(key));
+                order.then(a.pair.id.cmp(&b.pair.id))
+            }),
+        }
+    }
+
+    fn sum(&self) -> String {
+        format!(
+            "{} pairs, {} bytes/s by ring, {} by TCP, {} messages/s",
+            self.rows.len(),
+            short(self.total.ring),
+            short(self.total.tcp),
+            short(self.total.messages),
+        )
     }
 }
 
@@ -113,6 +185,7 @@ fn rows(pairs: Vec<Pair>, before: &Sent, seconds: f64) -> Vec<Row> {
     };
     let row = |pair: Pair| Row {
         rates: (0..pair.ends.len()).map(|i| rate(&pair, i)).collect(),
+        processes: String::new(),
         pair,
     };
     pairs.into_iter().map(row).collect()
@@ -144,16 +217,31 @@ impl Row {
     fn size(&self, key: TopKey) -> f64 {
         let both = sum(self.rates.iter());
         match key {
-            TopKey::Bytes => both.bytes(),
+            TopKey::Rate => both.bytes(),
             TopKey::Ring => both.ring,
             TopKey::Tcp => both.tcp,
             TopKey::Messages => both.messages,
+            TopKey::Bytes => self.sent() as f64,
+            TopKey::Age => self.pair.age_ms as f64,
+            // They are sorted by their names.
+            TopKey::Process => 0.0,
         }
+    }
+
+    /// Bytes that both ends have sent since they were paired.
+    fn sent(&self) -> u64 {
+        let ends = self.pair.ends.iter();
+        ends.map(|end| end.sent.ring.bytes + end.sent.tcp.bytes)
+            .sum()
     }
 }
 
-fn text(rows: &[Row], pairs: usize, total: &Rate) -> String {
+/// Without a terminal.
+fn text(sample: &Sample, limit: usize) -> String {
     use Align::{Left, Right};
+    if sample.rows.is_empty() {
+        return format!("{}\n{}", sample.sum(), sample.none);
+    }
     let mut table = Table::new(&[
         ("PAIR", Right),
         ("SENT/s", Right),
@@ -164,9 +252,8 @@ fn text(rows: &[Row], pairs: usize, total: &Rate) -> String {
         ("CONNECTION", Left),
         ("PROCESSES", Left),
     ]);
-    let sockets = Sockets::read();
-    for row in rows {
-        let [opener, other] = row.pair.ends.as_slice() else {
+    for row in sample.rows.iter().take(limit) {
+        let [opener, _] = row.pair.ends.as_slice() else {
             continue;
         };
         let both = sum(row.rates.iter());
@@ -178,24 +265,13 @@ fn text(rows: &[Row], pairs: usize, total: &Rate) -> String {
             short(both.messages),
             age(row.pair.age_ms),
             opener.addresses(),
-            format!(
-                "{} -> {}",
-                sockets.names(opener.inode),
-                sockets.names(other.inode)
-            ),
+            row.processes.clone(),
         ]);
     }
-    format!(
-        "{pairs} pairs, {} bytes/s by ring, {} by TCP, {} messages/s\n{}",
-        short(total.ring),
-        short(total.tcp),
-        short(total.messages),
-        table.render()
-    )
+    format!("{}\n{}", sample.sum(), table.render())
 }
 
-fn document(rows: &[Row], pairs: usize, seconds: f64) -> Value {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+fn document(sample: &Sample, limit: usize) -> Value {
     let end = |row: &Row, i: usize| {
         let (end, rate) = (&row.pair.ends[i], &row.rates[i]);
         json!({
@@ -214,19 +290,11 @@ fn document(rows: &[Row], pairs: usize, seconds: f64) -> Value {
     };
     json!({
         "schema": SCHEMA,
-        "time": timestamp(now.unwrap_or_default()),
-        "seconds": seconds,
-        "total": pairs,
-        "pairs": rows.iter().map(pair).collect::<Vec<_>>(),
+        "time": now(),
+        "seconds": sample.seconds,
+        "total": sample.rows.len(),
+        "pairs": sample.rows.iter().take(limit).map(pair).collect::<Vec<_>>(),
     })
-}
-
-/// The columns of the screen, and the pairs that it has room for.
-fn size() -> (usize, usize) {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout());
-    let (columns, rows) = size.map_or((80, 24), |size| (size.ws_col, size.ws_row));
-    let rows = usize::from(rows).saturating_sub(OTHER_LINES).max(1);
-    (usize::from(columns).max(20), rows)
 }
 
 #[cfg(test)]
@@ -244,17 +312,26 @@ mod tests {
         assert_eq!(known[0].rates[0].ring, 1500.0);
         assert_eq!(known[0].rates[1].ring, 0.0);
         assert_eq!(known[0].rates[1].messages, 2.0);
-        assert_eq!(known[0].size(TopKey::Bytes), 1500.0);
+        assert_eq!(known[0].size(TopKey::Rate), 1500.0);
 
         let fresh = rows(vec![pair(&[127, 0, 0, 1]).unwrap()], &Sent::new(), 1.0);
         assert_eq!(fresh[0].size(TopKey::Tcp), 10.0);
     }
 
+    pub fn sample(rows: Vec<Row>) -> Sample {
+        Sample {
+            total: sum(rows.iter().flat_map(|row| &row.rates)),
+            rows,
+            seconds: 1.0,
+            none: "no pair: why\n".into(),
+        }
+    }
+
     #[test]
     fn a_line_for_each_pair() {
         let rows = rows(vec![pair(&[127, 0, 0, 1]).unwrap()], &Sent::new(), 1.0);
-        let total = sum(rows[0].rates.iter());
-        let text = text(&rows, 1, &total);
+        let sample = sample(rows);
+        let text = text(&sample, 1);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         assert_eq!(
@@ -262,11 +339,19 @@ mod tests {
             "1 pairs, 2000 bytes/s by ring, 10 by TCP, 22 messages/s"
         );
         assert!(lines[2].contains("100%") && lines[2].contains("127.0.0.1:40000"));
-        let json = document(&rows, 5, 1.0);
-        assert_eq!(json["total"], 5);
+        let json = document(&sample, 0);
+        assert_eq!(json["total"], 1);
+        assert_eq!(json["pairs"].as_array().unwrap().len(), 0);
+        let json = document(&sample, 1);
         assert_eq!(
             json["pairs"][0]["ends"][0]["sent_per_second"]["ring"],
             1000.0
         );
+    }
+
+    #[test]
+    fn no_pair_has_a_reason() {
+        let text = text(&sample(vec![]), 1);
+        assert!(text.ends_with(" messages/s\nno pair: why\n"), "{text}");
     }
 }

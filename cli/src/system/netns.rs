@@ -26,6 +26,10 @@ impl Names {
         Names(names)
     }
 
+    pub fn all(self) -> Vec<String> {
+        self.0.into_values().collect()
+    }
+
     pub fn get(&self, inode: u64) -> Option<&str> {
         self.0.get(&inode).map(String::as_str)
     }

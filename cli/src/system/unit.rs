@@ -45,6 +45,26 @@ fn full_name(name: &str) -> Result<String> {
     })
 }
 
+/// The units that have a cgroup or had one, as the system's manager lists them.
+pub fn names() -> Vec<String> {
+    let output = Command::new("systemctl")
+        .args(["list-units", "--all", "--plain", "--no-legend", "--full"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    let text = output.map_or(Vec::new(), |output| output.stdout);
+    listed(&String::from_utf8_lossy(&text))
+}
+
+/// The first words of the lines of a list.
+fn listed(text: &str) -> Vec<String> {
+    let names = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    let names = names.filter(|name| KINDS.iter().any(|kind| name.ends_with(kind)));
+    names.map(String::from).collect()
+}
+
 #[derive(Default)]
 struct Said {
     cgroup: Option<String>,
@@ -115,6 +135,13 @@ mod tests {
     fn the_manager_s_word_counts() {
         let said = said("Slice=web.slice\nControlGroup=\n");
         assert_eq!((said.slice, said.cgroup), (Some("web.slice".into()), None));
+    }
+
+    #[test]
+    fn lists_what_has_a_cgroup() {
+        let text = "a.service loaded active running A\nb.device loaded active plugged B\n\n\
+            c.slice loaded active active C\n";
+        assert_eq!(listed(text), ["a.service", "c.slice"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod runtime;
 
 use serde_json::{Value, json};
 
-use crate::output::{Answer, SCHEMA};
+use crate::output::{Answer, SCHEMA, color};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Level {
@@ -68,10 +68,15 @@ impl Check {
             detail,
             remedy,
         } = self;
-        let word = level.word();
+        let style = match level {
+            Level::Ok => color::GOOD,
+            Level::Warn => color::WARNING,
+            Level::Fail => color::BAD,
+        };
+        let word = color::paint(style, format_args!("{:<4}", level.word()));
         match remedy {
-            Some(remedy) => format!("{word:<4}  {name}: {detail}; {remedy}\n"),
-            None => format!("{word:<4}  {name}: {detail}\n"),
+            Some(remedy) => format!("{word}  {name}: {detail}; {remedy}\n"),
+            None => format!("{word}  {name}: {detail}\n"),
         }
     }
 
