@@ -120,6 +120,12 @@ uninstall-relay:	## remove what install-relay put there
 deb: cli relay	## build the Debian packages into build/deb
 	@scripts/deb "$(VERSION)"
 
+# The key first, as building takes long.
+apt-repo:	## make a signed apt repository of these packages in build/apt-repo: KEY=FINGERPRINT
+	@scripts/apt-repo --check "$(KEY)"
+	@$(MAKE) -s deb
+	@scripts/apt-repo "$(KEY)"
+
 clean:	## remove what was built, but keep what was downloaded
 	rm -rf cli/target build/vm build/vm-out build/test build/[0-9]* build/vm-selftest
 	@[ ! -e module/config.h ] || $(MAKE) -C module KDIR=$(KDIR) clean
@@ -127,4 +133,4 @@ clean:	## remove what was built, but keep what was downloaded
 distclean: clean	## remove the downloads too
 	rm -rf build
 
-.PHONY: all help deps cli relay module modules test test-full test-debug test-uml check demo bench bench-native install uninstall install-relay uninstall-relay deb clean distclean
+.PHONY: all help deps cli relay module modules test test-full test-debug test-uml check demo bench bench-native install uninstall install-relay uninstall-relay deb apt-repo clean distclean
