@@ -39,6 +39,9 @@ module:	## build the module for this machine's kernel
 			"(install linux-headers-$(KREL); 'make modules' builds for the test kernels)"; \
 	fi
 
+sign-module:	## sign module/socksplice.ko, or MODULE=FILE, for Secure Boot: KEY=FILE CERT=FILE
+	@KDIR=$(KDIR) scripts/sign-module "$(KEY)" "$(CERT)" "$(or $(MODULE),module/socksplice.ko)"
+
 modules: deps	## build the module for the two kernels that the tests boot
 	@scripts/build-module 6.12
 	@scripts/build-module 7
@@ -133,4 +136,4 @@ clean:	## remove what was built, but keep what was downloaded
 distclean: clean	## remove the downloads too
 	rm -rf build
 
-.PHONY: all help deps cli relay module modules test test-full test-debug test-uml check demo bench bench-native install uninstall install-relay uninstall-relay deb apt-repo clean distclean
+.PHONY: all help deps cli relay module sign-module modules test test-full test-debug test-uml check demo bench bench-native install uninstall install-relay uninstall-relay deb apt-repo clean distclean
