@@ -61,6 +61,9 @@ test-uml:	## the tests of sockets under KASAN in User Mode Linux, at native spee
 test-%:
 	@tests/run $(ARGS) $*
 
+test-fleet: deb	## lint and try the Ansible role of contrib/
+	@tests/deb/ansible
+
 check:	## style and lint
 	@scripts/check
 
@@ -136,4 +139,4 @@ clean:	## remove what was built, but keep what was downloaded
 distclean: clean	## remove the downloads too
 	rm -rf build
 
-.PHONY: all help deps cli relay module sign-module modules test test-full test-debug test-uml check demo bench bench-native install uninstall install-relay uninstall-relay deb apt-repo clean distclean
+.PHONY: all help deps cli relay module sign-module modules test test-full test-debug test-uml test-fleet check demo bench bench-native install uninstall install-relay uninstall-relay deb apt-repo clean distclean
