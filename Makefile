@@ -61,8 +61,9 @@ test-uml:	## the tests of sockets under KASAN in User Mode Linux, at native spee
 test-%:
 	@tests/run $(ARGS) $*
 
-test-fleet: deb	## lint and try the Ansible role of contrib/
+test-fleet: deb	## lint and try the Ansible role and the Helm chart of contrib/
 	@tests/deb/ansible
+	@tests/deb/chart
 
 check:	## style and lint
 	@scripts/check
