@@ -39,6 +39,9 @@ module:	## build the module for this machine's kernel
 			"(install linux-headers-$(KREL); 'make modules' builds for the test kernels)"; \
 	fi
 
+sign-module:	## sign module/socksplice.ko, or MODULE=FILE, for Secure Boot: KEY=FILE CERT=FILE
+	@KDIR=$(KDIR) scripts/sign-module "$(KEY)" "$(CERT)" "$(or $(MODULE),module/socksplice.ko)"
+
 modules: deps	## build the module for the two kernels that the tests boot
 	@scripts/build-module 6.12
 	@scripts/build-module 7
@@ -57,6 +60,10 @@ test-uml:	## the tests of sockets under KASAN in User Mode Linux, at native spee
 
 test-%:
 	@tests/run $(ARGS) $*
+
+test-fleet: deb	## lint and try the Ansible role and the Helm chart of contrib/
+	@tests/deb/ansible
+	@tests/deb/chart
 
 check:	## style and lint
 	@scripts/check
@@ -120,6 +127,12 @@ uninstall-relay:	## remove what install-relay put there
 deb: cli relay	## build the Debian packages into build/deb
 	@scripts/deb "$(VERSION)"
 
+# The key first, as building takes long.
+apt-repo:	## make a signed apt repository of these packages in build/apt-repo: KEY=FINGERPRINT
+	@scripts/apt-repo --check "$(KEY)"
+	@$(MAKE) -s deb
+	@scripts/apt-repo "$(KEY)"
+
 clean:	## remove what was built, but keep what was downloaded
 	rm -rf cli/target build/vm build/vm-out build/test build/[0-9]* build/vm-selftest
 	@[ ! -e module/config.h ] || $(MAKE) -C module KDIR=$(KDIR) clean
@@ -127,4 +140,4 @@ clean:	## remove what was built, but keep what was downloaded
 distclean: clean	## remove the downloads too
 	rm -rf build
 
-.PHONY: all help deps cli relay module modules test test-full test-debug test-uml check demo bench bench-native install uninstall install-relay uninstall-relay deb clean distclean
+.PHONY: all help deps cli relay module sign-module modules test test-full test-debug test-uml test-fleet check demo bench bench-native install uninstall install-relay uninstall-relay deb apt-repo clean distclean
