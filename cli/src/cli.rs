@@ -461,6 +461,15 @@ pub struct StatsShow {
     /// Those that are 0, too. -j always has all
     #[arg(short, long)]
     pub all: bool,
+
+    /// Again and again, every so many seconds: by how much a second each counter has risen
+    /// since. Ends by Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub watch: Option<u32>,
+
+    /// End --watch after so many times
+    #[arg(short = 'n', long, value_name = "N", value_parser = count, requires = "watch")]
+    pub count: Option<usize>,
 }
 
 #[derive(Args, Default)]
@@ -662,6 +671,11 @@ pub enum SpliceCommand {
 #[derive(Subcommand)]
 pub enum StatsCommand {
     /// Show the counters since the module was loaded that are not 0
+    ///
+    /// With --watch it shows rates: the change a second of each counter that has changed. On a
+    /// terminal each table takes the place of the one before. Otherwise each counter that has
+    /// changed has a line: time, name, rate. The unit is that of the counter: bytes, events or
+    /// nanoseconds a second. Of what can also fall, such as pairs_live, the rate can be negative.
     Show(StatsShow),
 }
 

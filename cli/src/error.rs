@@ -15,6 +15,8 @@ pub struct Error {
     pub message: String,
     pub remedy: Option<String>,
     pub status: u8,
+    /// What else is wrong, such as the other mistakes of a file. Each has a line of its own.
+    pub more: Vec<Error>,
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -25,7 +27,27 @@ impl Error {
             message: message.into(),
             remedy: None,
             status: FAILED,
+            more: Vec::new(),
         }
+    }
+
+    /// Fails with all of these, if there are any. Among them a usage error decides the status.
+    pub fn all(errors: Vec<Error>) -> Result<()> {
+        let usage = errors.iter().any(|e| e.status == USAGE);
+        let mut errors = errors.into_iter();
+        let Some(mut first) = errors.next() else {
+            return Ok(());
+        };
+        first.more = errors.collect();
+        if usage {
+            first.status = USAGE;
+        }
+        Err(first)
+    }
+
+    /// It and what else is wrong.
+    pub fn each(&self) -> impl Iterator<Item = &Error> {
+        std::iter::once(self).chain(&self.more)
     }
 
     pub fn usage(message: impl Into<String>) -> Self {
@@ -41,7 +63,7 @@ impl Error {
     }
 }
 
-/// One line: scripts and logs take it as a whole.
+/// One line, without `more`: scripts and logs take it as a whole.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.message)?;

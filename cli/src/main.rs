@@ -59,12 +59,13 @@ fn asks_for_json(argument: &OsStr) -> bool {
     bytes == b"--json" || bytes.strip_prefix(b"-").is_some_and(among_flags)
 }
 
-/// Prints an error: a line on stderr, or JSON on stdout, where a program looks for the answer.
+/// Prints an error: its lines on stderr, or JSON on stdout, where a program looks for the answer.
 fn fail(error: &Error, json: bool) -> ExitCode {
     let _ = if json {
         writeln!(io::stdout(), "{}", output::error_to_json(error))
     } else {
-        writeln!(io::stderr(), "socksplice: {error}")
+        let lines = error.each().map(|e| format!("socksplice: {e}\n"));
+        io::stderr().write_all(lines.collect::<String>().as_bytes())
     };
     error.status.into()
 }

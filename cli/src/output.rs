@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -48,12 +48,15 @@ impl Answer {
 
 /// An error as a JSON document.
 pub fn error_to_json(error: &Error) -> Value {
+    let more = error.more.iter();
+    let more = more.map(|e| json!({ "message": e.message, "remedy": e.remedy }));
     json!({
         "schema": SCHEMA,
         "error": {
             "message": error.message,
             "remedy": error.remedy,
             "status": error.status,
+            "more": more.collect::<Vec<Value>>(),
         },
     })
 }
@@ -67,6 +70,9 @@ pub fn say(text: impl Display) -> Result<bool> {
         Err(e) => Err(Error::new(format!("cannot write the answer: {e}"))),
     }
 }
+
+/// Moves the cursor home and clears the screen.
+pub const CLEAR: &str = "\x1b[H\x1b[2J";
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Align {
@@ -147,6 +153,12 @@ pub fn short(n: f64) -> String {
         unit += 1;
     }
     format!("{n:.1}{}", UNITS[unit])
+}
+
+/// The time now, as [`timestamp`] has it.
+pub fn now() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    timestamp(now.unwrap_or_default())
 }
 
 /// A time since 1970 as RFC 3339 has it, in UTC.

@@ -70,11 +70,11 @@ fn answer(status: &Status) -> Answer {
         "version:     {}\n\
          pairing:     {}\n\
          splice:      {}\n\
-         so_splice:   {}\n\
+         so-splice:   {}\n\
          shadow:      {}\n\
          enroll_all:  {}\n\
          ring_size:   {}\n\
-         memory_cap:  {}\n\
+         memory-cap:  {}\n\
          bpf:         {}\n\
          sock_ops:    {}\n\
          splice_hook: {}\n\
@@ -141,7 +141,7 @@ mod tests {
             events: true,
         });
         assert!(answer.text.contains("ring_size:   64K\n"));
-        assert!(answer.text.contains("memory_cap:  1G\n"));
+        assert!(answer.text.contains("memory-cap:  1G\n"));
         assert!(answer.text.contains("not installed: "));
         let module = &answer.json["module"];
         assert_eq!(module["ring_size"], 65536);

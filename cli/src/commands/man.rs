@@ -42,7 +42,11 @@ fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
 
 /// A section with the help text of each counter.
 fn counters() -> String {
-    let mut text = String::from(".SH COUNTERS\nThe counters of \\fBstats show\\fR:\n");
+    let mut text = String::from(
+        ".SH COUNTERS\nThe counters of \\fBstats show\\fR. A name with \\fBbytes\\fR counts bytes, \
+         \\fBbusy_poll_nsec\\fR counts nanoseconds, and every other name counts events. \
+         \\fBstats show \\-\\-watch\\fR divides by seconds:\n",
+    );
     for (name, help) in COUNTERS {
         text += &format!(".TP\n{name}\n{help}\n");
     }

@@ -59,7 +59,7 @@ pub fn run(object: Object, json: bool) -> Result<Answer> {
             let StatsCommand::Show(arguments) = noun
                 .command
                 .unwrap_or(StatsCommand::Show(StatsShow::default()));
-            stats::show(&arguments)
+            stats::show(&arguments, json)
         }
         Object::Exporter(arguments) => exporter::run(arguments, json),
         Object::ExporterReader => exporter::reader::run(),

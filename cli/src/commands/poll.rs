@@ -58,7 +58,11 @@ fn answer(rows: &[Row]) -> Answer {
         let process = row.process.to_string();
         table.row(vec![process, row.fd.to_string(), row.usec.to_string()]);
     }
-    Answer::new(table.render(), json!({ "schema": SCHEMA, "sets": rows }))
+    let text = match rows.is_empty() {
+        true => "no epoll set has a time of its own; 'socksplice poll set' gives them one\n".into(),
+        false => table.render(),
+    };
+    Answer::new(text, json!({ "schema": SCHEMA, "sets": rows }))
 }
 
 /// Goes on after a process that it cannot change, and fails at the end.

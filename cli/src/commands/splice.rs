@@ -10,12 +10,13 @@ use crate::kernel::splice::{self, Splice};
 use crate::output::{Align, Answer, SCHEMA, Table, age};
 
 pub fn show() -> Result<Answer> {
-    let (module, _) = Module::open()?;
-    Ok(answer(&splice::list(&module)?))
+    let (module, status) = Module::open()?;
+    Ok(answer(&splice::list(&module)?, status.so_splice))
 }
 
-/// One line for each splice: where its bytes come from and where they go.
-fn answer(splices: &[Splice]) -> Answer {
+/// One line for each splice: where its bytes come from and where they go. `on`: new splices are
+/// accepted.
+fn answer(splices: &[Splice], on: bool) -> Answer {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         ("AGE", Right),
@@ -47,10 +48,14 @@ fn answer(splices: &[Splice]) -> Answer {
             s.source.processes(),
         ]);
     }
-    Answer::new(
-        table.render(),
-        json!({ "schema": SCHEMA, "splices": splices }),
-    )
+    let text = match (splices.is_empty(), on) {
+        (false, _) => table.render(),
+        (true, true) => "no splice: no application has one (SO_SPLICE) now\n".into(),
+        (true, false) => {
+            "no splice: SO_SPLICE is off; run 'socksplice feature set so-splice on'\n".into()
+        }
+    };
+    Answer::new(text, json!({ "schema": SCHEMA, "splices": splices }))
 }
 
 #[cfg(test)]
@@ -60,7 +65,7 @@ mod tests {
 
     #[test]
     fn both_forms_say_from_where_to_where() {
-        let answer = answer(&[splice(&[127, 0, 0, 1]).unwrap()]);
+        let answer = answer(&[splice(&[127, 0, 0, 1]).unwrap()], true);
         let json = &answer.json["splices"][0];
         assert_eq!(json["source"]["local"]["port"], 1000);
         assert_eq!(json["sink"]["local"]["port"], 2000);
@@ -70,5 +75,11 @@ mod tests {
         let line = answer.text.lines().nth(1).unwrap();
         assert!(line.contains("127.0.0.1:1000") && line.contains("127.0.0.1:2000"));
         assert!(line.contains("5000000000") && line.contains("1500"));
+    }
+
+    #[test]
+    fn an_empty_table_says_why() {
+        assert!(answer(&[], true).text.starts_with("no splice: no application"));
+        assert!(answer(&[], false).text.starts_with("no splice: SO_SPLICE is off"));
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -13,11 +13,9 @@ use crate::commands::filter::Filter;
 use crate::error::Result;
 use crate::kernel::module::Module;
 use crate::kernel::pair::{self, Pair, Traffic};
-use crate::output::{Align, Answer, SCHEMA, Table, age, cut, say, short, timestamp};
+use crate::output::{Align, Answer, CLEAR, SCHEMA, Table, age, cut, now, say, short};
 use crate::system::process::Sockets;
 
-/// Moves the cursor home and clears the screen.
-const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Lines of the screen without a pair: the sum, the header and the line of the cursor.
 const OTHER_LINES: usize = 3;
 
@@ -195,7 +193,6 @@ fn text(rows: &[Row], pairs: usize, total: &Rate) -> String {
 }
 
 fn document(rows: &[Row], pairs: usize, seconds: f64) -> Value {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let end = |row: &Row, i: usize| {
         let (end, rate) = (&row.pair.ends[i], &row.rates[i]);
         json!({
@@ -214,7 +211,7 @@ fn document(rows: &[Row], pairs: usize, seconds: f64) -> Value {
     };
     json!({
         "schema": SCHEMA,
-        "time": timestamp(now.unwrap_or_default()),
+        "time": now(),
         "seconds": seconds,
         "total": pairs,
         "pairs": rows.iter().map(pair).collect::<Vec<_>>(),

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::values::cidr::Cidr;
@@ -86,7 +86,7 @@ pub struct Policy {
 }
 
 /// What becomes of pairs whose packets somebody captures.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum OnCapture {
     /// They stay; what goes by ring is not in the capture

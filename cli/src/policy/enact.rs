@@ -120,28 +120,20 @@ fn replace(lock: &pin::Lock, signals: &Signals, policies: &[Policy]) -> Result<b
 
 /// What went wrong, and what that means. A step back that works does not make up for one that
 /// failed before it.
-fn undone(error: Error, way_back: Result<()>) -> Error {
+fn undone(mut error: Error, way_back: Result<()>) -> Error {
     const AS_IT_WAS: &str = "; everything is as it was";
     const NO_WAY_BACK: &str = "; the way back failed, too: ";
-    let Error {
-        mut message,
-        remedy,
-        status,
-    } = error;
+    let message = &mut error.message;
     match way_back {
         Ok(()) if message.ends_with(AS_IT_WAS) || message.contains(NO_WAY_BACK) => {}
-        Ok(()) => message += AS_IT_WAS,
+        Ok(()) => *message += AS_IT_WAS,
         Err(e) => {
             let message = message.trim_end_matches(AS_IT_WAS);
             let message = format!("{message}{NO_WAY_BACK}{}", e.message);
             return Error::new(message).remedy("see 'socksplice policy show' and 'feature show'");
         }
     }
-    Error {
-        message,
-        remedy,
-        status,
-    }
+    error
 }
 
 /// What is set of the module: before the policies are exchanged, and after.

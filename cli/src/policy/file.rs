@@ -2,32 +2,29 @@
 //! The file of `policy apply` and `policy export`: policies and switches, as TOML.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::io::Read;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
-use serde::Deserialize;
-use serde::de::{self, Deserializer, Visitor};
-use toml::{Spanned, Value};
+use toml::Value;
+use toml::de::DeTable;
 
 use crate::error::{Error, Result};
 use crate::system::cgroup::Hierarchy;
 use crate::system::files;
 use crate::uapi::BUSY_POLL_MAX;
-use crate::values::cidr::Cidr;
 use crate::values::port::PortRange;
 use crate::values::size;
 
 use super::config::{self, CGROUPS, CIDRS, MAX, Name, OnCapture, PORTS, Policy};
+use super::keys::{Keys, Reader, Takes};
 
 /// No file that keeps to the other bounds is longer, in bytes.
 const LONGEST: u64 = 4 << 20;
 
 /// What is set of the module. None: as it is.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Features {
     pub pairing: Option<bool>,
     pub splice: Option<bool>,
@@ -39,142 +36,22 @@ pub struct Features {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryCap(pub u64);
 
-impl FromStr for MemoryCap {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        size::parse_memory_or_off(text).map(MemoryCap)
-    }
+/// As the command line's own parsers take it.
+fn plain<T: FromStr<Err = String>>(text: &str) -> Result<T> {
+    text.parse().map_err(Error::usage)
 }
 
-impl<'de> Deserialize<'de> for MemoryCap {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        Text::deserialize(deserializer).map(|text| text.0)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Document {
-    #[serde(default)]
-    features: Features,
-    #[serde(default, rename = "policy", deserialize_with = "bounded::<_, _, MAX>")]
-    policies: Vec<Entry>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Entry {
-    name: Spanned<Text<Name>>,
-    #[serde(default = "yes")]
-    pair: bool,
-    #[serde(default, deserialize_with = "some_of::<_, _, CGROUPS>")]
-    cgroups: Option<Vec<Spanned<PathBuf>>>,
-    #[serde(default, deserialize_with = "some_of::<_, _, CGROUPS>")]
-    units: Option<Vec<Spanned<String>>>,
-    #[serde(default, deserialize_with = "bounded::<_, _, PORTS>")]
-    ports: Vec<Text<PortRange>>,
-    #[serde(default, deserialize_with = "bounded::<_, _, CIDRS>")]
-    cidrs: Vec<Text<Cidr>>,
-    #[serde(default)]
-    loopback_only: bool,
-    #[serde(default)]
-    on_capture: OnCapture,
-    busy_poll: Option<Text<BusyPoll>>,
-    ring: Option<Text<Ring>>,
-    ring_max: Option<Text<Ring>>,
-    memory_cap: Option<Text<PolicyCap>>,
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// A list of at most `N`.
-fn bounded<'de, D, T, const N: usize>(deserializer: D) -> std::result::Result<Vec<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    let list = Vec::deserialize(deserializer)?;
-    match list.len() > N {
-        true => Err(de::Error::custom(format!(
-            "the list has more than {N} entries"
+fn busy_poll(text: &str) -> Result<u32> {
+    match text.parse() {
+        Ok(usec) if usec <= BUSY_POLL_MAX => Ok(usec),
+        _ => Err(Error::usage(format!(
+            "it is a number of microseconds from 0 to {BUSY_POLL_MAX}"
         ))),
-        false => Ok(list),
     }
 }
 
-fn some_of<'de, D, T, const N: usize>(
-    deserializer: D,
-) -> std::result::Result<Option<Vec<T>>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    bounded::<D, T, N>(deserializer).map(Some)
-}
-
-/// What the command line's own parsers take, as a string or a whole number.
-struct Text<T>(T);
-
-impl<'de, T: FromStr<Err = String>> Deserialize<'de> for Text<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Parse<T>(std::marker::PhantomData<T>);
-
-        impl<T: FromStr<Err = String>> Visitor<'_> for Parse<T> {
-            type Value = Text<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("a string or a whole number")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> std::result::Result<Text<T>, E> {
-                text.parse().map(Text).map_err(E::custom)
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> std::result::Result<Text<T>, E> {
-                self.visit_str(&number.to_string())
-            }
-        }
-
-        deserializer.deserialize_any(Parse(std::marker::PhantomData))
-    }
-}
-
-struct BusyPoll(u32);
-
-impl FromStr for BusyPoll {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text.parse() {
-            Ok(usec) if usec <= BUSY_POLL_MAX => Ok(BusyPoll(usec)),
-            _ => Err(format!(
-                "busy-poll is a number of microseconds from 0 to {BUSY_POLL_MAX}"
-            )),
-        }
-    }
-}
-
-struct Ring(u32);
-
-impl FromStr for Ring {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        size::parse(text).map(Ring)
-    }
-}
-
-struct PolicyCap(u64);
-
-impl FromStr for PolicyCap {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        size::parse_memory(text).map(PolicyCap)
-    }
+fn ring(text: &str) -> Result<u32> {
+    size::parse(text).map_err(Error::usage)
 }
 
 /// The text of a file, with its name for what is wrong in it.
@@ -204,74 +81,118 @@ impl Source {
         }
     }
 
-    /// Put before a message: which file and line it is about.
-    fn place(&self, span: &Range<usize>) -> String {
-        let before = self.text.as_bytes().iter().take(span.start);
-        format!(
-            "{}:{}",
-            self.name,
-            1 + before.filter(|b| **b == b'\n').count()
-        )
-    }
-
-    /// What the file says. A cgroup need not exist yet.
+    /// What the file says. A cgroup need not exist yet. Fails with all mistakes of the file.
     pub fn parse(&self, hierarchy: &Hierarchy) -> Result<(Vec<Policy>, Features)> {
-        let document: Document = toml::from_str(&self.text).map_err(|e| {
-            let message: Vec<&str> = e.message().lines().map(str::trim).collect();
-            let place = self.place(&e.span().unwrap_or(0..0));
-            Error::usage(format!("{place}: {}", message.join(", ")))
-        })?;
-        let mut names = HashSet::new();
+        let mut reader = Reader::new(&self.name, &self.text);
         let mut policies = Vec::new();
-        for entry in document.policies {
-            let place = self.place(&entry.name.span());
-            let name = entry.name.into_inner().0;
-            if !names.insert(name.clone()) {
-                return Err(Error::usage(format!("{place}: a second policy {name}"))
-                    .remedy("give each its own name"));
+        let mut found = Features::default();
+        if let Some(document) = reader.document() {
+            let mut keys = Keys::new(&mut reader, "the file", &document);
+            let switches = keys.table("features");
+            let tables = keys.tables("policy", MAX);
+            let reader = keys.finish();
+            if let Some(table) = switches {
+                found = features(reader, table);
             }
-            let at = |span: Range<usize>| {
-                move |mut e: Error| {
-                    e.message = format!("{}: {}", self.place(&span), e.message);
-                    e
+            let mut names = HashSet::new();
+            for (at, table) in tables {
+                policies.extend(policy(reader, hierarchy, &at, table, &mut names));
+                // Those before it were good, also together.
+                if let Err(e) = config::check(&policies) {
+                    reader.mistake(&place(&at, table), e);
+                    policies.pop();
                 }
-            };
-            if entry.cgroups.is_none() && entry.units.is_none() {
-                return Err(
-                    Error::usage(format!("{place}: policy {name} names no processes"))
-                        .remedy("give it cgroups or units"),
-                );
             }
-            let mut cgroups = Vec::new();
-            for path in entry.cgroups.iter().flatten() {
-                cgroups.push(hierarchy.path(path.get_ref()).map_err(at(path.span()))?);
-            }
-            for unit in entry.units.iter().flatten() {
-                cgroups.push(hierarchy.of_unit(unit.get_ref()).map_err(at(unit.span()))?);
-            }
-            cgroups.sort_unstable();
-            cgroups.dedup();
-            policies.push(Policy {
-                name,
-                pair: entry.pair,
-                cgroups,
-                ports: entry.ports.into_iter().map(|t| t.0).collect(),
-                cidrs: entry.cidrs.into_iter().map(|t| t.0).collect(),
-                loopback_only: entry.loopback_only,
-                busy_poll: entry.busy_poll.map(|t| t.0.0).filter(|usec| *usec != 0),
-                ring: entry.ring.map(|t| t.0.0),
-                ring_max: entry.ring_max.map(|t| t.0.0),
-                memory_cap: entry.memory_cap.map(|t| t.0.0),
-                on_capture: entry.on_capture,
-            });
-            // Those before it were good, also together.
-            config::check(&policies).map_err(|mut e| {
-                e.message = format!("{place}: {}", e.message);
-                e
-            })?;
         }
-        Ok((policies, document.features))
+        reader.finish()?;
+        Ok((policies, found))
     }
+}
+
+/// Of a policy: its name, if it has one.
+fn place(at: &Range<usize>, table: &DeTable) -> Range<usize> {
+    let name = table.get_key_value("name");
+    name.map_or(at.clone(), |(key, _)| key.span())
+}
+
+fn features<'t>(reader: &mut Reader<'t>, table: &DeTable<'t>) -> Features {
+    let mut keys = Keys::new(reader, "[features]", table);
+    let features = Features {
+        pairing: keys.switch("pairing"),
+        splice: keys.switch("splice"),
+        so_splice: keys.switch("so-splice"),
+        memory_cap: keys.value("memory-cap", Takes::TextOrNumber, |text| {
+            let bytes = size::parse_memory_or_off(text).map_err(Error::usage)?;
+            Ok(MemoryCap(bytes))
+        }),
+    };
+    keys.finish();
+    features
+}
+
+/// The policy of a table at `at`. None if a mistake leaves it without a name. `names`: those of
+/// the policies before it.
+fn policy<'t>(
+    reader: &mut Reader<'t>,
+    hierarchy: &Hierarchy,
+    at: &Range<usize>,
+    table: &DeTable<'t>,
+    names: &mut HashSet<Name>,
+) -> Option<Policy> {
+    use Takes::{Text, TextOrNumber};
+    let mut keys = Keys::new(reader, "a policy", table);
+    let name = keys.value("name", TextOrNumber, plain::<Name>);
+    let pair = keys.switch("pair").unwrap_or(true);
+    let cgroups = keys.list("cgroups", Text, CGROUPS, |path| {
+        hierarchy.path(Path::new(path))
+    });
+    let units = keys.list("units", Text, CGROUPS, |unit| hierarchy.of_unit(unit));
+    let named = cgroups.is_some() || units.is_some();
+    let mut cgroups: Vec<String> = cgroups.into_iter().chain(units).flatten().collect();
+    cgroups.sort_unstable();
+    cgroups.dedup();
+    let ports = keys.list("ports", TextOrNumber, PORTS, plain);
+    let cidrs = keys.list("cidrs", TextOrNumber, CIDRS, plain);
+    let loopback_only = keys.switch("loopback-only").unwrap_or(false);
+    let on_capture = keys.word::<OnCapture>("on-capture").unwrap_or_default();
+    let busy_poll = keys.value("busy-poll", TextOrNumber, busy_poll);
+    let ring_size = keys.value("ring", TextOrNumber, ring);
+    let ring_max = keys.value("ring-max", TextOrNumber, ring);
+    let memory_cap = keys.value("memory-cap", TextOrNumber, |text| {
+        size::parse_memory(text).map_err(Error::usage)
+    });
+    let reader = keys.finish();
+
+    let place = place(at, table);
+    let shown = name
+        .as_ref()
+        .map_or(String::new(), |name| format!(" {name}"));
+    if !table.contains_key("name") {
+        let error = Error::usage("this policy has no name").remedy("give it name = \"…\"");
+        reader.mistake(at, error);
+    }
+    if !named {
+        let error = Error::usage(format!("policy{shown} names no processes"));
+        reader.mistake(&place, error.remedy("give it cgroups or units"));
+    }
+    let name = name?;
+    if !names.insert(name.clone()) {
+        let error = Error::usage(format!("a second policy {name}"));
+        reader.mistake(&place, error.remedy("give each its own name"));
+    }
+    Some(Policy {
+        name,
+        pair,
+        cgroups,
+        ports: ports.unwrap_or_default(),
+        cidrs: cidrs.unwrap_or_default(),
+        loopback_only,
+        busy_poll: busy_poll.filter(|usec| *usec != 0),
+        ring: ring_size,
+        ring_max,
+        memory_cap,
+        on_capture,
+    })
 }
 
 /// The file that says this.
@@ -381,15 +302,42 @@ mod tests {
         let too_many = format!("ports = [{}]", ports.join(","));
         let second = policy("") + &policy("");
         for (text, line, says) in [
-            ("[features]\nsplice = 1\n".into(), 2, "expected a boolean"),
+            (
+                "[features]\nsplice = 1\n".into(),
+                2,
+                "splice is true or false, not a number",
+            ),
             (
                 "[features]\nspice = true\n".into(),
                 2,
-                "unknown field `spice`",
+                "[features] has no key spice; its keys are pairing, splice, so-splice, memory-cap; did you mean splice?",
             ),
-            ("\n[feature]\n".into(), 2, "unknown field `feature`"),
+            (
+                "\n[feature]\n".into(),
+                2,
+                "the file has no key feature; its keys are features, policy; did you mean features?",
+            ),
+            (
+                "features = 1\n".into(),
+                1,
+                "features is a table: write [features]",
+            ),
+            ("[policy]\n".into(), 1, "write [[policy]]"),
+            ("policy = [1]\n".into(), 1, "write [[policy]]"),
             ("[features]\nmemory-cap = 4096\n".into(), 2, "8K to 1024G"),
-            ("a = \n".into(), 1, ""),
+            ("a = \n".into(), 1, "a value is no text in quotes"),
+            ("= = =\n".into(), 1, "this is not TOML"),
+            (
+                "\nnonsense\n".into(),
+                2,
+                "this is not TOML: a key has no value",
+            ),
+            (policy("pair = no"), 4, "a value is no text in quotes"),
+            (
+                policy("ports = [80\n"),
+                4,
+                "this is not TOML: a list has no ]",
+            ),
             (
                 "[[policy]]\nname = \"a\"\n".into(),
                 2,
@@ -398,22 +346,53 @@ mod tests {
             (
                 "[[policy]]\ncgroups = []\n".into(),
                 1,
-                "missing field `name`",
+                "this policy has no name; give it name = \"…\"",
             ),
             (
                 "[[policy]]\nname = \"a b\"\ncgroups = []\n".into(),
                 2,
-                "letters",
+                "name 'a b': a policy's name is 1 to 31 letters",
             ),
-            (policy("port = [80]"), 4, "unknown field `port`"),
-            (policy("ports = [0]"), 4, "from 1 to 65535"),
+            (
+                policy("port = [80]"),
+                4,
+                "a policy has no key port; its keys are name, pair, cgroups, units, ports, cidrs, \
+                 loopback-only, on-capture, busy-poll, ring, ring-max, memory-cap; did you mean ports?",
+            ),
+            (
+                policy("Loopback_Only = true"),
+                4,
+                "did you mean loopback-only?",
+            ),
+            (
+                policy("ports = [0]"),
+                4,
+                "ports '0': a port is a number from 1 to 65535",
+            ),
             (policy("ports = [80,\n\"9-8\"]"), 5, "not above"),
-            (policy("ports = 80"), 4, "expected a sequence"),
-            (policy("ports = [1.5]"), 4, "a string or a whole number"),
-            (policy(&too_many), 4, "more than 64"),
+            (
+                policy("ports = 80"),
+                4,
+                "ports is a list: write ports = […]",
+            ),
+            (
+                policy("ports = [1.5]"),
+                4,
+                "ports takes a text in quotes or a whole number, not a fraction",
+            ),
+            (policy(&too_many), 4, "ports has more than 64 entries"),
+            (
+                policy("units = [1]"),
+                4,
+                "units takes a text in quotes, not a number",
+            ),
             (policy("cidrs = [\"10.1.2.3/8\"]"), 4, "10.0.0.0/8"),
             (policy("ring = \"3K\""), 4, "power of two"),
-            (policy("ring = 5000"), 4, "power of two"),
+            (
+                policy("ring = 5000"),
+                4,
+                "ring '5000': a ring is a power of two",
+            ),
             (policy("ring-max = \"3M\""), 4, "power of two"),
             (
                 policy("ring = \"64K\"\nring-max = \"4K\""),
@@ -423,9 +402,22 @@ mod tests {
             (policy("memory-cap = 100"), 4, "8K"),
             (policy("busy-poll = 1001"), 4, "0 to 1000"),
             (policy("busy-poll = -1"), 4, "0 to 1000"),
-            (policy("on-capture = 'drop'"), 4, "keep"),
-            (policy("pair = \"no\""), 4, "expected a boolean"),
-            (policy("ring = \"4K\"\nring = \"4K\""), 5, "duplicate"),
+            (
+                policy("on-capture = 'drop'"),
+                4,
+                "on-capture 'drop': it is keep or unpair",
+            ),
+            (policy("on-capture = 'unpaired'"), 4, "did you mean unpair?"),
+            (
+                policy("pair = \"no\""),
+                4,
+                "pair is true or false, not a text",
+            ),
+            (
+                policy("ring = \"4K\"\nring = \"4K\""),
+                5,
+                "the key ring is there twice",
+            ),
             (second, 6, "a second policy a"),
         ] {
             let error = parse(&text).unwrap_err();
@@ -437,7 +429,45 @@ mod tests {
             );
             assert!(shown.contains(says), "{text}: {shown}");
             assert!(!shown.contains('\n'), "{shown}");
+            assert!(error.more.is_empty(), "{text}: {:?}", error.more);
         }
+    }
+
+    #[test]
+    fn names_every_mistake_at_once() {
+        let text = "[features]\npairng = true\nsplice = 'on'\n\n\
+            [[policy]]\nname = \"a\"\ncgroups = [\"/\"]\nports = [80, \"9-8\", 0]\n\n\
+            [[policy]]\nname = \"a\"\nunits = []\non-capture = \"kep\"\nring = \"4K\"\nring = \"3K\"\n";
+        let error = parse(text).unwrap_err();
+        assert_eq!(error.status, USAGE);
+        let lines: Vec<String> = error.each().map(Error::to_string).collect();
+        let port = "a port is a number from 1 to 65535, a range is FIRST-LAST";
+        assert_eq!(
+            lines,
+            [
+                "f.toml:2: [features] has no key pairng; its keys are pairing, splice, so-splice, \
+                 memory-cap; did you mean pairing?"
+                    .into(),
+                "f.toml:3: splice is true or false, not a text".into(),
+                "f.toml:7: cgroups '/': there is no cgroup /; name a directory under \
+                 /nonexistent-mount, 'systemd-cgls' lists them"
+                    .into(),
+                "f.toml:8: ports '9-8': the first port of a range is not above the last".into(),
+                format!("f.toml:8: ports '0': {port}"),
+                "f.toml:11: a second policy a; give each its own name".into(),
+                "f.toml:13: on-capture 'kep': it is keep or unpair; did you mean keep?".into(),
+                "f.toml:15: the key ring is there twice".into(),
+            ]
+        );
+    }
+
+    #[test]
+    fn counts_the_mistakes_that_it_does_not_print() {
+        let text: String = (0..60).map(|n| format!("a{n} = 1\n")).collect();
+        let error = parse(&text).unwrap_err();
+        assert_eq!(error.each().count(), 51);
+        let last = error.more.last().unwrap().to_string();
+        assert_eq!(last, "f.toml: 10 further mistakes");
     }
 
     #[test]
@@ -461,7 +491,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .starts_with("f.toml:4: there is no cgroup /;"),
+                .starts_with("f.toml:4: cgroups '/': there is no cgroup /;"),
             "{error}"
         );
     }

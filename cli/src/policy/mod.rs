@@ -9,6 +9,7 @@ pub mod decide;
 pub mod enact;
 pub mod file;
 pub mod health;
+mod keys;
 pub mod pin;
 mod program;
 
