@@ -92,7 +92,9 @@ install:	## install the command line, man pages, completions, unit and the modul
 	$(CLI) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_socksplice
 	$(CLI) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/socksplice.fish
 	install -d $(DESTDIR)$(UNITDIR)
-	sed 's|@SBIN@|$(PREFIX)/sbin|' service/socksplice.service.in > $(DESTDIR)$(UNITDIR)/socksplice.service
+	for unit in socksplice socksplice-agent; do \
+		sed 's|@SBIN@|$(PREFIX)/sbin|' service/$$unit.service.in > $(DESTDIR)$(UNITDIR)/$$unit.service || exit; \
+	done
 	[ -e $(CONF) ] || install -D -m 644 service/policy.toml $(CONF)
 	scripts/dkms install "$(VERSION)" "$(DESTDIR)"
 
@@ -105,7 +107,7 @@ uninstall:	## stop and remove what install put there
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/socksplice \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_socksplice \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/socksplice.fish \
-		$(DESTDIR)$(UNITDIR)/socksplice.service
+		$(DESTDIR)$(UNITDIR)/socksplice.service $(DESTDIR)$(UNITDIR)/socksplice-agent.service
 	@if cmp -s service/policy.toml $(CONF); then rm $(CONF) && rmdir --ignore-fail-on-non-empty $(dir $(CONF)); \
 	elif [ -e $(CONF) ]; then echo "$(CONF) was changed: it stays"; fi
 

@@ -101,7 +101,8 @@ const volatile struct policy_config config SEC(".rodata.config");
 /*
  * The key is a cgroup's id. The value has bit N set if policy N names the cgroup.
  * The command line adds the cgroups that exist when the policies are set, after it has
- * attached the two programs that add and remove later ones.
+ * attached the two programs that add and remove later ones. The agent adds and removes those of
+ * which `found` says something else since, under the exclusive lock of the pins.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -129,6 +130,33 @@ struct {
 	__type(key, __u32);
 	__type(value, struct policy_pattern);
 } patterns SEC(".maps");
+
+/*
+ * The selectors of containers, from the first on. The command line sets max_entries and the
+ * contents before the programs are attached, and freezes the map. No program reads it.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct policy_selector);
+} selectors SEC(".maps");
+
+/*
+ * The cgroups of the containers that the selectors name, by their paths. The cgroup of a container
+ * that has ended does not exist; its path stays until the container is removed.
+ * User space alone writes it, under the exclusive lock of the pins (pin::Lock): the command line
+ * before the programs are attached, later the agent. The pin keeps the map alive, and each
+ * program that uses it. track_mkdir reads it without a lock. So a writer compares `cgroups`
+ * with the hierarchy after each change (policy/found.rs).
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, POLICY_FOUND);
+	__type(key, struct policy_path);
+	__type(value, struct policy_found);
+} found SEC(".maps");
 
 /*
  * The path of the cgroup that is being made, and the state of its comparison with a pattern.
@@ -418,6 +446,7 @@ SEC("tp_btf/cgroup_mkdir")
 int BPF_PROG(track_mkdir, struct cgroup *cgrp, const char *path)
 {
 	struct policy_path *text;
+	struct policy_found *container;
 	struct glob *glob;
 	__u32 policies = 0, *exact, zero = 0;
 	__u64 id, *count;
@@ -437,6 +466,9 @@ int BPF_PROG(track_mkdir, struct cgroup *cgrp, const char *path)
 	exact = bpf_map_lookup_elem(&paths, text);
 	if (exact)
 		policies |= *exact;
+	container = bpf_map_lookup_elem(&found, text);
+	if (container)
+		policies |= container->policies;
 	if (!policies)
 		return 0;
 	id = cgrp->kn->id;

@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define POLICY_LAYOUT		5
+#define POLICY_LAYOUT		6
 /* As many as a cgroup's mask has bits. */
 #define POLICY_MAX		32
 #define POLICY_NAME		32
@@ -24,6 +24,12 @@
 #define POLICY_PATTERNS		64
 /* How many cgroups they can name at one time. */
 #define POLICY_CGROUPS		65536
+/* How many selectors of containers all policies together can have: bits of a mask. */
+#define POLICY_SELECTORS	64
+/* Bytes of a selector's text, with the NUL. */
+#define POLICY_SELECTOR		256
+/* How many containers they can have found at one time. */
+#define POLICY_FOUND		4096
 
 /* Both ends of the range are part of it. */
 struct policy_ports {
@@ -66,6 +72,19 @@ struct policy_path {
 struct policy_pattern {
 	struct policy_path path;
 	__u32 policies;		/* bit N: policy N has this pattern */
+};
+
+/* What names containers, as the administrator has written it. Only user space reads it. */
+struct policy_selector {
+	char text[POLICY_SELECTOR];
+	__u32 policies;		/* bit N: policy N has this selector */
+};
+
+/* The cgroup of a container that selectors name. */
+struct policy_found {
+	__u64 selectors;	/* bit N: selector N names the container */
+	__u32 policies;		/* those that have one of these selectors */
+	__u32 source;		/* the engine that has the container; for user space */
 };
 
 /* The first policy that a socket matches decides. */

@@ -20,6 +20,7 @@ use crate::values::port::PortRange;
 use crate::values::size;
 
 pub use complete::{answer as answer_shell, script};
+pub use containers::{Agent, Selectors};
 pub use examples::of as examples;
 pub use line::{color_of, command, command_of};
 pub use pair::*;
@@ -112,6 +113,14 @@ pub enum Object {
     /// Read the policies and the pairs for the exporter
     #[command(hide = true)]
     ExporterReader,
+
+    /// Keep policies that name containers true, and say what keeps connections from being paired
+    ///
+    /// Asks podman and Docker for their containers, and listens to what they tell. Its log has one
+    /// line for each change: a container that became named, a policy that waits, pairing that is
+    /// off, and when that is over. It starts no process. If it ends, all that is set stays in
+    /// force. SIGHUP: look anew. SIGTERM ends it.
+    Agent(Agent),
 
     /// The module's state and its switches
     ///
@@ -351,12 +360,15 @@ pub struct PolicySet {
     /// '/' is every process. It need not exist yet: the policy matches when it comes, and
     /// when it comes again. '*' stands for any part of one component, a last component '**'
     /// for every cgroup below
-    #[arg(long = "cgroup", value_name = "PATH", required_unless_present = "units", num_args = 1..)]
+    #[arg(long = "cgroup", value_name = "PATH", required_unless_present_any = containers::OTHERS, num_args = 1..)]
     pub cgroups: Vec<PathBuf>,
 
     /// The cgroup of a systemd unit, whether it runs or not; '.service' can be left out
     #[arg(long = "unit", value_name = "UNIT", num_args = 1.., value_delimiter = ',')]
     pub units: Vec<String>,
+
+    #[command(flatten)]
+    pub selectors: Selectors,
 
     /// Only where the local or the remote port is one of these
     #[arg(long = "port", value_name = "N|N-M", num_args = 1.., value_delimiter = ',')]
@@ -512,5 +524,6 @@ pub enum Feature {
     MemoryCap,
 }
 
+mod containers;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 
 mod cli;
 mod commands;
+mod containers;
 mod error;
 mod kernel;
 mod output;
@@ -96,7 +97,7 @@ mod tests {
         &["commands"],
         &["cli"],
         &["policy", "pcap"],
-        &["kernel"],
+        &["kernel", "containers"],
         &["system", "values"],
         &["output"],
         &["error", "uapi"],

@@ -66,6 +66,28 @@ fn policies_are_added_by_name() {
 }
 
 #[test]
+fn policies_name_containers() {
+    let parse = |line: &str| Cli::try_parse_from(line.split(' '));
+    let line = "socksplice policy set --container web,db --label a=b --label c= --pod x/y x?a=b";
+    let Ok(Object::Policy(PolicyNoun {
+        command: Some(PolicyCommand::Set(set)),
+    })) = parse(line).map(|cli| cli.object)
+    else {
+        panic!();
+    };
+    assert_eq!(set.selectors.all().len(), 6);
+    for bad in ["--container a/b", "--container", "--label a", "--pod a"] {
+        assert!(
+            parse(&format!("socksplice policy set {bad}")).is_err(),
+            "{bad}"
+        );
+    }
+    assert!(parse("socksplice policy add x --pod a/b").is_ok());
+    assert!(parse("socksplice agent --listen [::1]:0").is_ok());
+    assert!(parse("socksplice agent --listen 80").is_err());
+}
+
+#[test]
 fn policy_clear_waits_only_for_pairs() {
     let parse = |arguments: &[&str]| {
         let head = ["socksplice", "policy", "clear"];

@@ -2,6 +2,7 @@
 //! One file for each verb of the command line, and what several verbs share: the filter of
 //! pairs. A command may call everything below it. Only `main` calls commands.
 
+mod agent;
 mod capture;
 mod completions;
 mod doctor;
@@ -61,6 +62,7 @@ pub fn run(object: Object, json: bool) -> Result<Answer> {
                 .unwrap_or(StatsCommand::Show(StatsShow::default()));
             stats::show(&arguments, json)
         }
+        Object::Agent(arguments) => agent::run(arguments),
         Object::Exporter(arguments) => exporter::run(arguments, json),
         Object::ExporterReader => exporter::reader::run(),
         Object::Feature(noun) => match noun.command.unwrap_or(FeatureCommand::Show) {

@@ -7,15 +7,18 @@ use serde_json::{Value, json};
 use similar::TextDiff;
 
 use crate::cli::{PolicyAdd, PolicyClear, PolicySet};
-use crate::commands::drain;
+use crate::commands::{agent, drain};
 use crate::error::{Error, Result};
 use crate::kernel::module::{self, Module};
 use crate::output::{Answer, SCHEMA, color, yes_no};
 use crate::policy::cgroups::{self, Now};
 use crate::policy::config::{self, Policy};
+use crate::policy::enact::Done;
 use crate::policy::file::{self, Features};
+use crate::policy::found::{Entries, Listing};
 use crate::policy::{Name, enact, live, pin, require_btf};
 use crate::system::cgroup::Hierarchy;
+use crate::values::selector::Selector;
 use crate::values::size;
 
 /// The name of the one policy that `policy set` makes.
@@ -31,8 +34,8 @@ pub fn set(arguments: PolicySet) -> Result<Answer> {
     let (module, status) = Module::open()?;
     require_btf(&status)?;
 
-    enact::policies(&policies)?;
-    Ok(in_force(&policies, &hierarchy, is_pairing(&module)))
+    let done = enact::policies(&policies)?;
+    Ok(in_force(&policies, done, &hierarchy, is_pairing(&module)))
 }
 
 /// The policy that the arguments describe.
@@ -44,8 +47,12 @@ fn policy(name: Name, arguments: PolicySet, hierarchy: &Hierarchy) -> Result<Pol
     }
     cgroups.sort_unstable();
     cgroups.dedup();
+    let mut selectors = arguments.selectors.all();
+    selectors.sort_unstable();
+    selectors.dedup();
     Ok(Policy {
         cgroups,
+        selectors,
         ports: arguments.ports,
         cidrs: arguments.cidrs,
         loopback_only: arguments.loopback_only,
@@ -70,7 +77,7 @@ pub fn add(arguments: PolicyAdd) -> Result<Answer> {
     let (module, status) = Module::open()?;
     require_btf(&status)?;
 
-    let policies = enact::edit(|mut policies| {
+    let (policies, done) = enact::edit(|mut policies| {
         if policies.iter().any(|p| p.name == name) {
             return Err(Error::new(format!("there is a policy {name} already"))
                 .remedy(format!("run 'socksplice policy del {name}' first")));
@@ -79,13 +86,13 @@ pub fn add(arguments: PolicyAdd) -> Result<Answer> {
         config::check(&policies)?;
         Ok(policies)
     })?;
-    Ok(in_force(&policies, &hierarchy, is_pairing(&module)))
+    Ok(in_force(&policies, done, &hierarchy, is_pairing(&module)))
 }
 
 pub fn delete(names: &[Name]) -> Result<Answer> {
     module::require_root()?;
     let hierarchy = Hierarchy::find()?;
-    let policies = enact::edit(|mut policies| {
+    let (policies, done) = enact::edit(|mut policies| {
         for name in names {
             let at = policies.iter().position(|p| p.name == *name);
             let at = at.ok_or_else(|| {
@@ -96,14 +103,17 @@ pub fn delete(names: &[Name]) -> Result<Answer> {
         }
         Ok(policies)
     })?;
-    Ok(in_force(&policies, &hierarchy, true))
+    Ok(in_force(&policies, done, &hierarchy, true))
 }
 
 pub fn check(path: &Path) -> Result<Answer> {
     let hierarchy = Hierarchy::find()?;
     let (policies, _) = file::Source::read(path)?.parse(&hierarchy)?;
-    let now = Now::would_be(&policies, &hierarchy)?;
-    let notes = now.notes(&policies);
+    let listing = Listing::for_policies(&policies)?;
+    let found = listing.entries(&Entries::new());
+    let now = Now::would_be(&policies, &found, &hierarchy)?;
+    let mut notes = now.notes(&policies);
+    notes.extend(listing.troubles());
     let mut json = to_json(&policies, &now);
     json["notes"] = json!(notes);
     let count = match policies.len() {
@@ -138,8 +148,8 @@ fn is_pairing(module: &Module) -> bool {
 
 /// The answer of a command that has set policies: a line for each thing that keeps them from
 /// pairing. The policies are in force, so the command must not fail here.
-fn in_force(policies: &[Policy], hierarchy: &Hierarchy, pairs: bool) -> Answer {
-    let (now, mut notes) = match Now::would_be(policies, hierarchy) {
+fn in_force(policies: &[Policy], done: Done, hierarchy: &Hierarchy, pairs: bool) -> Answer {
+    let (now, mut notes) = match Now::would_be(policies, &done.found, hierarchy) {
         Ok(now) => {
             let notes = now.notes(policies);
             (now, notes)
@@ -149,6 +159,14 @@ fn in_force(policies: &[Policy], hierarchy: &Hierarchy, pairs: bool) -> Answer {
             vec![format!("what the policies name cannot be seen: {e}")],
         ),
     };
+    notes.extend(done.troubles);
+    if policies.iter().any(|p| !p.selectors.is_empty()) && !agent::runs() {
+        notes.push(
+            "no agent runs, so containers that come later are not matched; \
+             run 'systemctl enable --now socksplice-agent'"
+                .into(),
+        );
+    }
     if !policies.is_empty() && !pairs {
         notes.push("pairing is off; run 'socksplice feature set pairing on'".into());
     }
@@ -171,10 +189,10 @@ pub fn apply(path: &Path) -> Result<Answer> {
     let (policies, features) = file::Source::read(path)?.parse(&hierarchy)?;
     let (module, _) = Module::open()?;
 
-    enact::file(&module, features, &policies)?;
+    let done = enact::file(&module, features, &policies)?;
     // A file that says off means it.
     let pairs = features.pairing == Some(false) || is_pairing(&module);
-    Ok(in_force(&policies, &hierarchy, pairs))
+    Ok(in_force(&policies, done, &hierarchy, pairs))
 }
 
 pub fn export() -> Result<Answer> {
@@ -206,7 +224,7 @@ pub fn clear(arguments: PolicyClear) -> Result<Answer> {
         false => None,
     };
     // Without a BPF file system nothing can have been pinned.
-    let was = pin::bpffs_is_mounted() && enact::policies(&[])?;
+    let was = pin::bpffs_is_mounted() && enact::policies(&[])?.had_old;
     let text = if was { "" } else { "no policy was set\n" };
     let mut answer = Answer::new(text, none());
     if arguments.unpair {
@@ -234,12 +252,20 @@ fn to_text(policy: &Policy, i: usize, now: &Now) -> String {
             (_, false) => path.clone(),
         }
     });
+    let selectors = policy.selectors.iter().map(|selector| {
+        let text = selector.to_string();
+        match now.named(i, &text).len() {
+            0 => format!("{text} (waiting)"),
+            n => format!("{text} ({n} now)"),
+        }
+    });
     let ports: Vec<String> = policy.ports.iter().map(|p| p.to_string()).collect();
     let cidrs: Vec<String> = policy.cidrs.iter().map(|c| c.to_string()).collect();
     format!(
         "name:          {}\n\
          pair:          {}\n\
          cgroups:       {}\n\
+         selectors:     {}\n\
          ports:         {}\n\
          cidrs:         {}\n\
          loopback-only: {}\n\
@@ -251,6 +277,7 @@ fn to_text(policy: &Policy, i: usize, now: &Now) -> String {
         policy.name,
         yes_no(policy.pair),
         list(cgroups.collect(), "none"),
+        list(selectors.collect(), "none"),
         list(ports, "all"),
         list(cidrs, "all"),
         yes_no(policy.loopback_only),
@@ -291,7 +318,18 @@ fn to_json(policies: &[Policy], now: &Now) -> Value {
             "waiting": named.is_empty(),
         })
     };
+    let container = |i: usize, selector: &Selector| {
+        let named = now.named(i, &selector.to_string());
+        let list = named.iter().map(|c| json!({ "id": c.id, "path": c.path }));
+        json!({
+            "kind": selector.kind().word(),
+            "value": selector.value(),
+            "named": list.collect::<Vec<Value>>(),
+            "waiting": named.is_empty(),
+        })
+    };
     let one = |(i, policy): (usize, &Policy)| {
+        let selectors = policy.selectors.iter();
         let cgroups = policy.cgroups.iter();
         let ports = policy.ports.iter();
         let cidrs = policy.cidrs.iter();
@@ -301,6 +339,9 @@ fn to_json(policies: &[Policy], now: &Now) -> Value {
             "pair": policy.pair,
             "cgroups": cgroups
                 .map(|path| named(i, path))
+                .collect::<Vec<Value>>(),
+            "selectors": selectors
+                .map(|selector| container(i, selector))
                 .collect::<Vec<Value>>(),
             "ports": ports
                 .map(|p| json!({ "first": p.first, "last": p.last }))

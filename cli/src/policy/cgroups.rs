@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The cgroups that policies name, as paths: what they name now, and what waits.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use crate::error::Result;
 use crate::system::cgroup::Hierarchy;
+use crate::values::selector::Selector;
 
-use super::config::{Name, Policy, masks};
+use super::config::{self, Name, Policy, masks};
+use super::found::{Entries, of_bits};
 use super::{pin, program};
 
 /// True for a path that can name several cgroups.
@@ -45,18 +47,34 @@ fn names_part(pattern: &str, part: &str) -> bool {
 pub struct Paths {
     pub exact: Vec<(String, u32)>,
     pub patterns: Vec<(String, u32)>,
+    /// Those of containers.
+    pub found: BTreeMap<String, u32>,
 }
 
 impl Paths {
-    pub fn of(policies: &[Policy]) -> Self {
+    pub fn of(policies: &[Policy], found: &Entries) -> Self {
         let (patterns, exact) = masks(policies).into_iter().partition(|p| is_pattern(&p.0));
-        Paths { exact, patterns }
+        let by_selector: Vec<u32> = config::selectors(policies).into_values().collect();
+        let mask = |bits: u64| {
+            let of = by_selector.iter().enumerate();
+            let of = of.filter(|(i, _)| bits & (1 << i) != 0);
+            of.fold(0, |mask, (_, policies)| mask | policies)
+        };
+        let found = found
+            .iter()
+            .map(|(path, e)| (path.clone(), mask(e.selectors)));
+        Paths {
+            exact,
+            patterns,
+            found: found.collect(),
+        }
     }
 
     /// The policies that name a cgroup, by their bits.
     pub fn mask(&self, path: &str) -> u32 {
         let exact = self.exact.binary_search_by(|p| p.0.as_str().cmp(path));
         let exact = exact.map_or(0, |at| self.exact[at].1);
+        let exact = exact | self.found.get(path).copied().unwrap_or(0);
         let patterns = self.patterns.iter().filter(|p| names(&p.0, path));
         patterns.fold(exact, |mask, p| mask | p.1)
     }
@@ -69,7 +87,8 @@ pub struct Cgroup {
     pub id: u64,
 }
 
-/// The cgroups that each path of each policy names now. A path without any waits for one.
+/// The cgroups that each path and each selector of each policy names now, by its text. One
+/// without any waits.
 pub struct Now(Vec<HashMap<String, Vec<Cgroup>>>);
 
 impl Now {
@@ -86,16 +105,18 @@ impl Now {
     /// the policies beside it.
     fn pinned(dir: &Path) -> Result<(Vec<Policy>, Self)> {
         let policies = program::read(dir)?;
-        let found = program::cgroups(dir)?;
-        let mask = |_: &str, id| found.get(&id).copied().unwrap_or(0);
-        let now = Now::by(&policies, &Hierarchy::find()?, mask)?;
+        let tracked = program::cgroups(dir)?;
+        let found = program::found(dir)?;
+        let mask = |_: &str, id| tracked.get(&id).copied().unwrap_or(0);
+        let now = Now::by(&policies, &found, &Hierarchy::find()?, mask)?;
         Ok((policies, now))
     }
 
-    /// Of policies that are not in force, or just came into it: what their programs would find.
-    pub fn would_be(policies: &[Policy], hierarchy: &Hierarchy) -> Result<Self> {
-        let paths = Paths::of(policies);
-        Now::by(policies, hierarchy, |path, _| paths.mask(path))
+    /// Of policies that are not in force: what their programs would find. `found`: the
+    /// containers.
+    pub fn would_be(policies: &[Policy], found: &Entries, hierarchy: &Hierarchy) -> Result<Self> {
+        let paths = Paths::of(policies, found);
+        Now::by(policies, found, hierarchy, |path, _| paths.mask(path))
     }
 
     /// For an answer that has to do without.
@@ -106,18 +127,24 @@ impl Now {
     /// `mask`: which policies name a cgroup.
     fn by(
         policies: &[Policy],
+        found: &Entries,
         hierarchy: &Hierarchy,
         mask: impl Fn(&str, u64) -> u32,
     ) -> Result<Self> {
         let mut now = vec![HashMap::new(); policies.len()];
+        let selectors = super::found::selectors_of(policies);
         hierarchy.each(|path, id| {
             let mask = mask(path, id);
+            let bits = found.get(path).map_or(0, |entry| entry.selectors);
+            let containers: Vec<&Selector> = of_bits(&selectors, bits).collect();
             for (i, policy) in policies.iter().enumerate() {
                 if mask & (1 << i) == 0 {
                     continue;
                 }
-                for named in policy.cgroups.iter().filter(|p| names(p, path)) {
-                    let list: &mut Vec<Cgroup> = now[i].entry(named.clone()).or_default();
+                let paths = policy.cgroups.iter().filter(|p| names(p, path)).cloned();
+                let named = policy.selectors.iter().filter(|s| containers.contains(s));
+                for named in paths.chain(named.map(Selector::to_string)) {
+                    let list: &mut Vec<Cgroup> = now[i].entry(named).or_default();
                     let path = path.to_string();
                     list.push(Cgroup { path, id });
                 }
@@ -126,15 +153,18 @@ impl Now {
         Ok(Now(now))
     }
 
-    /// What a path of policy `i` names.
-    pub fn named(&self, i: usize, path: &str) -> &[Cgroup] {
-        self.0[i].get(path).map_or(&[], Vec::as_slice)
+    /// What a path or a selector of policy `i` names, by its text.
+    pub fn named(&self, i: usize, text: &str) -> &[Cgroup] {
+        self.0[i].get(text).map_or(&[], Vec::as_slice)
     }
 
-    /// The paths of policy `i` that name no cgroup now.
-    pub fn waiting<'a>(&'a self, i: usize, policy: &'a Policy) -> Vec<&'a str> {
-        let paths = policy.cgroups.iter().map(String::as_str);
-        paths.filter(|p| self.named(i, p).is_empty()).collect()
+    /// The paths of policy `i` that name no cgroup now, and the selectors.
+    fn waiting(&self, i: usize, policy: &Policy) -> (Vec<String>, Vec<String>) {
+        let waits = |text: &String| self.named(i, text).is_empty();
+        let mut paths = policy.cgroups.clone();
+        paths.retain(waits);
+        let selectors = policy.selectors.iter().map(Selector::to_string);
+        (paths, selectors.filter(waits).collect())
     }
 
     /// How many cgroups policy `i` names.
@@ -152,23 +182,26 @@ impl Now {
 
     fn note(&self, i: usize, policy: &Policy) -> Option<String> {
         let name = &policy.name;
-        let waiting = self.waiting(i, policy);
-        if policy.cgroups.is_empty() {
+        let (paths, selectors) = self.waiting(i, policy);
+        if policy.cgroups.is_empty() && policy.selectors.is_empty() {
             return Some(format!(
                 "policy {name} names no cgroup, so it matches nothing"
             ));
         }
-        if waiting.is_empty() {
-            return None;
+        let mut why = Vec::new();
+        if !paths.is_empty() {
+            why.push(format!("there is no cgroup {} now", paths.join(" ")));
         }
-        let all = match waiting.len() == policy.cgroups.len() {
-            true => "matches nothing yet",
-            false => "waits for some of its cgroups",
+        if !selectors.is_empty() {
+            let selectors = selectors.join(" or ");
+            why.push(format!("no container runs that is {selectors}"));
+        }
+        let all = match (self.count(i), selectors.is_empty()) {
+            (0, _) => "matches nothing yet",
+            (_, true) => "waits for some of its cgroups",
+            (_, false) => "waits for some of its containers",
         };
-        Some(format!(
-            "policy {name} {all}: there is no cgroup {} now",
-            waiting.join(" ")
-        ))
+        (!why.is_empty()).then(|| format!("policy {name} {all}: {}", why.join(", and ")))
     }
 }
 
@@ -180,7 +213,7 @@ pub struct Matches {
     pub memory_cap: Option<u64>,
     /// How many cgroups it names.
     pub cgroups: usize,
-    /// How many of its paths name none.
+    /// How many of its paths and selectors name none.
     pub waiting: usize,
     /// Says so, if a path waits.
     pub note: Option<String>,
@@ -206,7 +239,10 @@ impl Health {
             pair: policy.pair,
             memory_cap: policy.memory_cap,
             cgroups: now.count(i),
-            waiting: now.waiting(i, policy).len(),
+            waiting: {
+                let (paths, selectors) = now.waiting(i, policy);
+                paths.len() + selectors.len()
+            },
             note: now.note(i, policy),
         };
         Ok(Some(Health {
@@ -287,7 +323,7 @@ mod tests {
             ..Policy::new(name.parse().unwrap())
         };
         let policies = [policy("a", &["/x", "/x/*"]), policy("b", &["/", "/x"])];
-        let paths = Paths::of(&policies);
+        let paths = Paths::of(&policies, &Entries::new());
         assert_eq!((paths.exact.len(), paths.patterns.len()), (2, 1));
         for (path, mask) in [("/", 2), ("/x", 3), ("/x/y", 1), ("/y", 0)] {
             assert_eq!(paths.mask(path), mask, "{path}");

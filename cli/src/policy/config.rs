@@ -11,9 +11,10 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::values::cidr::Cidr;
 use crate::values::port::PortRange;
+use crate::values::selector::Selector;
 
 /// The version of the bytes; those of another one are not understood.
-const LAYOUT: u32 = 5;
+const LAYOUT: u32 = 6;
 /// How many policies there can be.
 pub const MAX: usize = 32;
 /// How many port ranges and networks each of them can list.
@@ -22,6 +23,10 @@ pub const CIDRS: usize = 64;
 /// How many cgroups all of them together can name by their paths, and by patterns.
 pub const CGROUPS: usize = 4096;
 pub const PATTERNS: usize = 64;
+/// How many selectors of containers all of them together can have, and how many containers
+/// these can find.
+pub const SELECTORS: usize = 64;
+pub const FOUND: usize = 4096;
 
 const NAME: usize = 32;
 const CIDR_WORDS: usize = 9;
@@ -71,6 +76,8 @@ pub struct Policy {
     /// Their paths from the root of the hierarchy, in order. In a path each '*' stands for any
     /// bytes but '/'. They live in maps, not among the bytes.
     pub cgroups: Vec<String>,
+    /// What names containers, in order. They live in a map as well.
+    pub selectors: Vec<Selector>,
     pub ports: Vec<PortRange>,
     pub cidrs: Vec<Cidr>,
     pub loopback_only: bool,
@@ -112,6 +119,7 @@ impl Policy {
             name,
             pair: true,
             cgroups: Vec::new(),
+            selectors: Vec::new(),
             ports: Vec::new(),
             cidrs: Vec::new(),
             loopback_only: false,
@@ -179,6 +187,7 @@ impl Policy {
             name: name.trim_end_matches('\0').parse()?,
             pair: head(0) == 0,
             cgroups: Vec::new(),
+            selectors: Vec::new(),
             ring: optional(head(1)),
             busy_poll: optional(head(2)),
             loopback_only: head(3) != 0,
@@ -221,7 +230,10 @@ pub fn check(policies: &[Policy]) -> Result<()> {
         masks(policies).into_keys().partition(|p| p.contains('*'));
     let above = |e: Error| e.remedy("name those above them");
     too_many(exact.len(), CGROUPS, "cgroups").map_err(above)?;
-    too_many(patterns.len(), PATTERNS, "patterns of cgroups").map_err(above)
+    too_many(patterns.len(), PATTERNS, "patterns of cgroups").map_err(above)?;
+    let selectors = selectors(policies).len();
+    too_many(selectors, SELECTORS, "selectors of containers")
+        .map_err(|e| e.remedy("give the containers a label, and name that"))
 }
 
 /// Which policies have each path, by their bits.
@@ -230,6 +242,17 @@ pub fn masks(policies: &[Policy]) -> BTreeMap<String, u32> {
     for (i, policy) in policies.iter().enumerate() {
         for path in &policy.cgroups {
             *masks.entry(path.clone()).or_insert(0) |= 1 << i;
+        }
+    }
+    masks
+}
+
+/// Which policies have each selector, by their bits; in the order of the map `selectors`.
+pub fn selectors(policies: &[Policy]) -> BTreeMap<Selector, u32> {
+    let mut masks = BTreeMap::new();
+    for (i, policy) in policies.iter().enumerate() {
+        for selector in &policy.selectors {
+            *masks.entry(selector.clone()).or_insert(0) |= 1 << i;
         }
     }
     masks
@@ -247,8 +270,12 @@ pub fn to_bytes(policies: &[Policy]) -> Vec<u8> {
     bytes
 }
 
-/// The reverse of [`to_bytes`] and [`masks`].
-pub fn from_bytes(bytes: &[u8], masks: &BTreeMap<String, u32>) -> Result<Vec<Policy>> {
+/// The reverse of [`to_bytes`], [`masks`] and [`selectors`].
+pub fn from_bytes(
+    bytes: &[u8],
+    masks: &BTreeMap<String, u32>,
+    selectors: &BTreeMap<Selector, u32>,
+) -> Result<Vec<Policy>> {
     let unknown = || {
         Error::new("the policy was set by another version of this program").remedy("set it again")
     };
@@ -260,8 +287,11 @@ pub fn from_bytes(bytes: &[u8], masks: &BTreeMap<String, u32>) -> Result<Vec<Pol
     let mut policies = Vec::new();
     for (i, part) in parts.take(count).enumerate() {
         let mut policy = Policy::from_bytes(part).map_err(|_| unknown())?;
-        let named = masks.iter().filter(|(_, mask)| *mask & (1 << i) != 0);
+        let has = |mask: &u32| mask & (1 << i) != 0;
+        let named = masks.iter().filter(|(_, mask)| has(mask));
         policy.cgroups = named.map(|(path, _)| path.clone()).collect();
+        let named = selectors.iter().filter(|(_, mask)| has(mask));
+        policy.selectors = named.map(|(selector, _)| selector.clone()).collect();
         policies.push(policy);
     }
     Ok(policies)
@@ -272,6 +302,7 @@ mod tests {
     use super::*;
     use crate::error::USAGE;
     use crate::system::cgroup;
+    use crate::values::selector;
 
     const HEADER: &str = include_str!("../../../bpf/policy.h");
 
@@ -288,6 +319,9 @@ mod tests {
             ("PORTS", PORTS),
             ("CIDRS", CIDRS),
             ("PATTERNS", PATTERNS),
+            ("SELECTORS", SELECTORS),
+            ("SELECTOR", selector::TEXT),
+            ("FOUND", FOUND),
             ("PATH", cgroup::PATH),
             ("CGROUP_DEPTH", cgroup::DEPTH),
         ] {
@@ -303,6 +337,9 @@ mod tests {
         let full = Policy {
             pair: false,
             cgroups: vec!["/a/*".into(), "/b".into()],
+            selectors: ["container:web", "label:a=b", "pod:x?y=z"]
+                .map(|s| s.parse().unwrap())
+                .to_vec(),
             ports: vec!["80".parse().unwrap(), "8000-8999".parse().unwrap()],
             cidrs: vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
             on_capture: OnCapture::Unpair,
@@ -321,6 +358,7 @@ mod tests {
         };
         let last = Policy {
             cgroups: vec!["/".into()],
+            selectors: vec!["label:a=b".parse().unwrap()],
             ..named("last")
         };
         let mut many = vec![most.clone(); MAX - 1];
@@ -329,7 +367,8 @@ mod tests {
             check(&policies).unwrap();
             let bytes = to_bytes(&policies);
             assert_eq!(bytes.len(), SIZE);
-            assert_eq!(from_bytes(&bytes, &masks(&policies)).unwrap(), policies);
+            let read = from_bytes(&bytes, &masks(&policies), &selectors(&policies));
+            assert_eq!(read.unwrap(), policies);
         }
     }
 
@@ -351,7 +390,14 @@ mod tests {
             cgroups: (0..=PATTERNS).map(|i| format!("/*{i}")).collect(),
             ..named("a")
         };
+        let selectors = Policy {
+            selectors: (0..=SELECTORS)
+                .map(|i| format!("container:{i}").parse().unwrap())
+                .collect(),
+            ..named("a")
+        };
         for policies in [
+            vec![selectors],
             vec![ports],
             vec![cidrs],
             vec![cgroups],
@@ -366,8 +412,9 @@ mod tests {
     fn another_layout_is_refused() {
         let mut bytes = to_bytes(&[]);
         bytes[0] ^= 0x40;
-        assert!(from_bytes(&bytes, &BTreeMap::new()).is_err());
-        assert!(from_bytes(&[], &BTreeMap::new()).is_err());
+        for bytes in [&bytes[..], &[]] {
+            assert!(from_bytes(bytes, &BTreeMap::new(), &BTreeMap::new()).is_err());
+        }
     }
 
     #[test]

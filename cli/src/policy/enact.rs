@@ -4,7 +4,8 @@
 //!
 //! The steps, each of which has its way back:
 //! 1. The switches are set, but pairing is not switched on yet.
-//! 2. The new policies are attached, and exchanged with the old ones in one system call.
+//! 2. The engines are asked for the machine's containers, if a policy names some. The new
+//!    policies are attached, and exchanged with the old ones in one system call.
 //! 3. The old policies are detached. Up to here a signal means the way back.
 //! 4. Pairing is switched on, if it was off and the file says on: never for the old ones.
 
@@ -22,11 +23,21 @@ use crate::kernel::module::{Module, Status};
 
 use super::config::Policy;
 use super::file::Features;
-use super::{pin, program, require_btf, switch};
+use super::found::Entries;
+use super::{found, pin, program, require_btf, switch};
 
-/// Puts policies in the place of those that are in force, and says whether there were
-/// any. When it returns, those no longer enrol anything.
-pub fn policies(policies: &[Policy]) -> Result<bool> {
+/// What a transaction has done.
+pub struct Done {
+    /// There were policies before. They no longer enrol anything.
+    pub had_old: bool,
+    /// The cgroups of the containers that the new ones name.
+    pub found: Entries,
+    /// One sentence for each thing that keeps containers from being found.
+    pub troubles: Vec<String>,
+}
+
+/// Puts policies in the place of those that are in force.
+pub fn policies(policies: &[Policy]) -> Result<Done> {
     let lock = pin::Lock::take()?;
     let signals = Signals::hold()?;
     transact(&lock, &signals, policies, None)
@@ -34,7 +45,9 @@ pub fn policies(policies: &[Policy]) -> Result<bool> {
 
 /// Puts what `change` makes of the policies in force in their place, and returns it. No other
 /// command sets policies meanwhile.
-pub fn edit(change: impl FnOnce(Vec<Policy>) -> Result<Vec<Policy>>) -> Result<Vec<Policy>> {
+pub fn edit(
+    change: impl FnOnce(Vec<Policy>) -> Result<Vec<Policy>>,
+) -> Result<(Vec<Policy>, Done)> {
     let lock = pin::Lock::take()?;
     let signals = Signals::hold()?;
     let old = match pin::live() {
@@ -42,12 +55,12 @@ pub fn edit(change: impl FnOnce(Vec<Policy>) -> Result<Vec<Policy>>) -> Result<V
         None => Vec::new(),
     };
     let new = change(old)?;
-    transact(&lock, &signals, &new, None)?;
-    Ok(new)
+    let done = transact(&lock, &signals, &new, None)?;
+    Ok((new, done))
 }
 
 /// The same with what is set of the module.
-pub fn file(module: &Module, features: Features, policies: &[Policy]) -> Result<bool> {
+pub fn file(module: &Module, features: Features, policies: &[Policy]) -> Result<Done> {
     let lock = pin::Lock::take()?;
     let signals = Signals::hold()?;
     // Read when nobody else can be between its own two steps.
@@ -67,7 +80,7 @@ fn transact(
     signals: &Signals,
     policies: &[Policy],
     switches: Option<&Switches>,
-) -> Result<bool> {
+) -> Result<Done> {
     let last = switches.filter(|switches| switches.has_last());
     // To attach them again: what is detached is gone. Those of another version cannot be
     // read; that matters only if there has to be a way back from the last step.
@@ -75,12 +88,12 @@ fn transact(
         (Some(_), Some(dir)) => program::read(dir),
         _ => Ok(Vec::new()),
     };
-    let had_old = replace(lock, signals, policies)?;
+    let replaced = replace(lock, signals, policies)?;
     let Some(last) = last else {
-        return Ok(had_old);
+        return Ok(replaced);
     };
     let done = last.last();
-    done.map(|()| had_old).map_err(|e| {
+    done.map(|()| replaced).map_err(|e| {
         let back = last
             .back()
             .and(old)
@@ -89,10 +102,11 @@ fn transact(
     })
 }
 
-/// Steps 2 and 3.
-fn replace(lock: &pin::Lock, signals: &Signals, policies: &[Policy]) -> Result<bool> {
+/// Steps 2 and 3. The containers are looked up first: an engine may take its time.
+fn replace(lock: &pin::Lock, signals: &Signals, policies: &[Policy]) -> Result<Done> {
+    let (found, troubles) = found::resolve(policies)?;
     let fill = |dir: &Path| {
-        program::install(policies, dir)?;
+        program::install(policies, &found, dir)?;
         signals.check()
     };
     let fill: Option<pin::Fill> = match policies.is_empty() {
@@ -100,9 +114,14 @@ fn replace(lock: &pin::Lock, signals: &Signals, policies: &[Policy]) -> Result<b
         false => Some(&fill),
     };
     let exchanged = lock.exchange(fill).map_err(|e| undone(e, lock.finish()))?;
+    let done = |had_old, found| Done {
+        had_old,
+        found,
+        troubles,
+    };
     let Some(old) = exchanged.old() else {
         return match signals.check() {
-            Ok(()) => Ok(false),
+            Ok(()) => Ok(done(false, found)),
             Err(e) => Err(undone(e, lock.undo(exchanged))),
         };
     };
@@ -112,7 +131,7 @@ fn replace(lock: &pin::Lock, signals: &Signals, policies: &[Policy]) -> Result<b
             // What is left of them is attached nowhere; the next command finds it.
             let _ = lock.finish();
             detached.wait();
-            Ok(true)
+            Ok(done(true, found))
         }
         Err(e) => Err(undone(e, lock.undo(exchanged))),
     }

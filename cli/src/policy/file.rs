@@ -15,9 +15,10 @@ use crate::system::cgroup::Hierarchy;
 use crate::system::files;
 use crate::uapi::BUSY_POLL_MAX;
 use crate::values::port::PortRange;
+use crate::values::selector::{Kind, Selector};
 use crate::values::size;
 
-use super::config::{self, CGROUPS, CIDRS, MAX, Name, OnCapture, PORTS, Policy};
+use super::config::{self, CGROUPS, CIDRS, MAX, Name, OnCapture, PORTS, Policy, SELECTORS};
 use super::keys::{Keys, Reader, Takes};
 
 /// No file that keeps to the other bounds is longer, in bytes.
@@ -147,7 +148,15 @@ fn policy<'t>(
         hierarchy.path(Path::new(path))
     });
     let units = keys.list("units", Text, CGROUPS, |unit| hierarchy.of_unit(unit));
-    let named = cgroups.is_some() || units.is_some();
+    let selectors = Kind::ALL.map(|kind| {
+        keys.list(kind.key(), Text, SELECTORS, |text| {
+            Selector::new(kind, text).map_err(Error::usage)
+        })
+    });
+    let named = cgroups.is_some() || units.is_some() || selectors.iter().any(Option::is_some);
+    let mut selectors: Vec<Selector> = selectors.into_iter().flatten().flatten().collect();
+    selectors.sort_unstable();
+    selectors.dedup();
     let mut cgroups: Vec<String> = cgroups.into_iter().chain(units).flatten().collect();
     cgroups.sort_unstable();
     cgroups.dedup();
@@ -173,7 +182,10 @@ fn policy<'t>(
     }
     if !named {
         let error = Error::usage(format!("policy{shown} names no processes"));
-        reader.mistake(&place, error.remedy("give it cgroups or units"));
+        reader.mistake(
+            &place,
+            error.remedy("give it cgroups, units, containers, labels or pods"),
+        );
     }
     let name = name?;
     if !names.insert(name.clone()) {
@@ -184,6 +196,7 @@ fn policy<'t>(
         name,
         pair,
         cgroups,
+        selectors,
         ports: ports.unwrap_or_default(),
         cidrs: cidrs.unwrap_or_default(),
         loopback_only,
@@ -219,7 +232,16 @@ pub fn render(policies: &[Policy], features: Features) -> String {
         if !policy.pair {
             text += "pair = false\n";
         }
-        text += &format!("cgroups = {}\n", list(cgroups));
+        if policy.selectors.is_empty() || !policy.cgroups.is_empty() {
+            text += &format!("cgroups = {}\n", list(cgroups));
+        }
+        for kind in Kind::ALL {
+            let of_kind = policy.selectors.iter().filter(|s| s.kind() == kind);
+            let values: Vec<String> = of_kind.map(|s| quoted(s.value())).collect();
+            if !values.is_empty() {
+                text += &format!("{} = {}\n", kind.key(), list(values));
+            }
+        }
         if !policy.ports.is_empty() {
             let port = |range: &PortRange| match range.first == range.last {
                 true => range.to_string(),
@@ -279,9 +301,12 @@ mod tests {
             memory-cap = \"off\"\n\n\
             [[policy]]\nname = \"first\"\npair = false\ncgroups = [\"/a/*\", \"/b\"]\nports = [80, \"8000-8999\"]\n\n\
             [[policy]]\nname = \"second\"\ncgroups = []\ncidrs = [\"10.0.0.0/8\", \"fd00::/8\"]\n\
-            loopback-only = true\nbusy-poll = 50\nring = \"128K\"\nring-max = \"1M\"\nmemory-cap = \"10G\"\non-capture = \"unpair\"\n";
+            loopback-only = true\nbusy-poll = 50\nring = \"128K\"\nring-max = \"1M\"\nmemory-cap = \"10G\"\non-capture = \"unpair\"\n\n\
+            [[policy]]\nname = \"third\"\ncontainers = [\"db\", \"web\"]\nlabels = [\"a.b/c=d=e\"]\n\
+            pods = [\"default?a=b\", \"podman/p\"]\n\n\
+            [[policy]]\nname = \"fourth\"\ncgroups = [\"/a\"]\nlabels = [\"a=\"]\n";
         let (policies, features) = parse(text).unwrap();
-        assert_eq!(policies.len(), 2);
+        assert_eq!(policies.len(), 4);
         assert!(!policies[0].pair && policies[1].pair);
         assert_eq!(policies[1].ring, Some(131072));
         assert_eq!(features.splice, Some(false));
@@ -324,8 +349,8 @@ mod tests {
         names(
             &policy("port = [80]"),
             4,
-            "a policy has no key port; its keys are name, pair, cgroups, units, ports, cidrs, \
-             loopback-only, on-capture, busy-poll, ring, ring-max, memory-cap; did you mean ports?",
+            "a policy has no key port; its keys are name, pair, cgroups, units, containers, labels, \
+             pods, ports, cidrs, loopback-only, on-capture, busy-poll, ring, ring-max, memory-cap; did you mean ports?",
         );
         let other = policy("Loopback_Only = true");
         names(&other, 4, "did you mean loopback-only?");
@@ -380,11 +405,15 @@ mod tests {
         let name = "[[policy]]\nname = \"a b\"\ncgroups = []\n";
         names(name, 2, "name 'a b': a policy's name is 1 to 31 letters");
         names(&policy("ports = [80,\n\"9-8\"]"), 5, "not above");
+        let label = "[[policy]]\nname = \"a\"\nlabels = [\"a=b\",\n\"a\"]\n";
+        names(label, 4, "a label is KEY=VALUE");
         for (rest, says) in [
             (
                 "ports = [0]",
                 "ports '0': a port is a number from 1 to 65535",
             ),
+            ("pods = [\"web\"]", "NAMESPACE/NAME"),
+            ("containers = [\"a/b\"]", "letters"),
             (&too_many, "ports has more than 64 entries"),
             ("cidrs = [\"10.1.2.3/8\"]", "10.0.0.0/8"),
             ("ring = \"3K\"", "power of two"),
@@ -409,7 +438,7 @@ mod tests {
         names(
             nobody,
             2,
-            "policy a names no processes; give it cgroups or units",
+            "policy a names no processes; give it cgroups, units, containers, labels or pods",
         );
         let nameless = "[[policy]]\ncgroups = []\n";
         names(nameless, 1, "this policy has no name; give it name = \"…\"");

@@ -37,7 +37,7 @@ pub enum Id {
     Hook,
     /// Pairing is off while policies are set.
     PairingOff,
-    /// No path of a policy names a cgroup.
+    /// Nothing that a policy names has a cgroup.
     PolicyWaiting,
     /// There was no memory to follow cgroups.
     CgroupsMissed,
@@ -104,7 +104,7 @@ pub struct State {
     pub memory_cap: Option<u64>,
     /// How many cgroups it names now.
     pub cgroups: usize,
-    /// How many of its paths name none.
+    /// How many of its paths and selectors name none.
     pub waiting: usize,
 }
 

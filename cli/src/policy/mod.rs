@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Policies: which connections are accelerated. This room reads and writes them as a file,
-//! as the bytes of a BPF program and as what is pinned. It may call `kernel` and what is
-//! below it. Commands call it, and the grammar uses its types.
+//! as the bytes of a BPF program and as what is pinned. It may call `kernel`, `containers` and
+//! what is below them. Commands call it, and the grammar uses its types.
 
 pub mod cgroups;
 pub mod config;
 pub mod decide;
 pub mod enact;
 pub mod file;
+pub mod found;
 pub mod health;
 mod keys;
 pub mod pin;
@@ -116,6 +117,22 @@ pub fn live() -> Result<Vec<Policy>> {
         Some(dir) => program::read(dir),
         None => Ok(Vec::new()),
     }
+}
+
+/// The same for [`decide::decide`]: the cgroups of the containers that a policy names are among
+/// its paths.
+pub fn live_with_containers() -> Result<Vec<Policy>> {
+    let _lock = pin::Lock::share()?;
+    let Some(dir) = pin::live() else {
+        return Ok(Vec::new());
+    };
+    let mut policies = program::read(dir)?;
+    let masks = cgroups::Paths::of(&policies, &program::found(dir)?).found;
+    for (i, policy) in policies.iter_mut().enumerate() {
+        let found = masks.iter().filter(|(_, mask)| *mask & (1 << i) != 0);
+        policy.cgroups.extend(found.map(|(path, _)| path.clone()));
+    }
+    Ok(policies)
 }
 
 /// How long they have been in force.

@@ -56,6 +56,12 @@ pub fn live() -> Option<&'static Path> {
     (ours && live.exists()).then_some(live)
 }
 
+/// Which set of policies is live: differs for any two sets.
+pub fn identity() -> Option<(u64, i64, i64)> {
+    let m = fs::metadata(live()?).ok()?;
+    Some((m.ino(), m.ctime(), m.ctime_nsec()))
+}
+
 /// Puts new policies into a directory.
 pub type Fill<'a> = &'a dyn Fn(&Path) -> Result<()>;
 
@@ -91,6 +97,16 @@ impl Lock {
         let taken = lock(FlockOperation::LockExclusive)?;
         remove(Path::new(NEXT))?;
         Ok(taken)
+    }
+
+    /// The same without a wait. None if another command has it.
+    pub fn attempt() -> Result<Option<Self>> {
+        let root = open_root()?;
+        match flock(&root, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Lock { _root: root })),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(e) => Err(failed(&format!("lock {ROOT}"))(e.into())),
+        }
     }
 
     /// Lets `fill` put new policies into the directory that it is given, and lets them take
@@ -162,20 +178,24 @@ fn rename(from: &str, to: &str, flags: RenameFlags) -> Result<()> {
 }
 
 fn lock(how: FlockOperation) -> Result<Lock> {
+    let root = open_root()?;
+    flock(&root, how).map_err(|e| failed(&format!("lock {ROOT}"))(e.into()))?;
+    Ok(Lock { _root: root })
+}
+
+fn open_root() -> Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = open(ROOT, flags, Mode::empty()).map(File::from);
     // What is open is looked at, and it keeps its name: see is_ours() and above_is_ours().
     let ours = |root: &File| root.metadata().is_ok_and(|m| is_ours(&m)) && above_is_ours();
-    let root = match root {
-        Ok(root) if ours(&root) => root,
+    match root {
+        Ok(root) if ours(&root) => Ok(root),
         Ok(_) | Err(Errno::LOOP | Errno::NOTDIR) => {
-            return Err(Error::new(format!("{ROOT} belongs to another user"))
-                .remedy("remove it, then try again"));
+            Err(Error::new(format!("{ROOT} belongs to another user"))
+                .remedy("remove it, then try again"))
         }
-        Err(e) => return Err(failed(&format!("open {ROOT}"))(e.into())),
-    };
-    flock(&root, how).map_err(|e| failed(&format!("lock {ROOT}"))(e.into()))?;
-    Ok(Lock { _root: root })
+        Err(e) => Err(failed(&format!("open {ROOT}"))(e.into())),
+    }
 }
 
 /// Removing the link's last name detaches the program.

@@ -19,9 +19,11 @@ use libbpf_rs::{
 
 use crate::error::{Error, Result};
 use crate::system::cgroup::{self, Hierarchy};
+use crate::values::selector::{self, Selector};
 
 use super::cgroups::Paths;
 use super::config::{self, Policy};
+use super::found::{Entries, Entry};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/policy.bpf.o"));
 
@@ -31,7 +33,11 @@ const CONFIG: &str = "config";
 const CGROUPS: &str = "cgroups";
 const PATHS: &str = "paths";
 const PATTERNS: &str = "patterns";
+const SELECTORS: &str = "selectors";
+const FOUND: &str = "found";
 const MISSED: &str = "missed";
+/// The maps that nobody changes any more.
+const FROZEN: [&str; 3] = [PATHS, PATTERNS, SELECTORS];
 const PROGRAM: &str = "program";
 const LINK: &str = "link";
 
@@ -49,17 +55,24 @@ fn log(_: PrintLevel, message: String) {
 }
 
 /// Loads the program, attaches it, and pins it and its maps in a directory. On an error it
-/// is not attached, and the caller removes what the directory holds.
-pub fn install(policies: &[Policy], dir: &Path) -> Result<()> {
+/// is not attached, and the caller removes what the directory holds. `found`: the cgroups of the
+/// containers that the policies name.
+pub fn install(policies: &[Policy], found: &Entries, dir: &Path) -> Result<()> {
     let hierarchy = Hierarchy::find()?;
     let previous = set_print(Some((PrintLevel::Warn, log)));
-    let result = load_and_pin(policies, &hierarchy, dir);
+    let result = load_and_pin(policies, found, &hierarchy, dir);
     set_print(previous);
     result.map_err(explain)
 }
 
-fn load_and_pin(policies: &[Policy], hierarchy: &Hierarchy, dir: &Path) -> libbpf_rs::Result<()> {
-    let paths = Paths::of(policies);
+fn load_and_pin(
+    policies: &[Policy],
+    found: &Entries,
+    hierarchy: &Hierarchy,
+    dir: &Path,
+) -> libbpf_rs::Result<()> {
+    let paths = Paths::of(policies, found);
+    let selectors = config::selectors(policies);
     let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
     for mut map in object.maps_mut() {
         if map.name() == CONFIG_SECTION {
@@ -67,31 +80,22 @@ fn load_and_pin(policies: &[Policy], hierarchy: &Hierarchy, dir: &Path) -> libbp
         } else if map.name() == PATHS {
             // A map has room for one at least.
             map.set_max_entries(paths.exact.len().max(1) as u32)?;
+        } else if map.name() == SELECTORS {
+            map.set_max_entries(selectors.len().max(1) as u32)?;
         }
     }
     let mut object = object.load()?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        match name.as_str() {
-            CONFIG_SECTION => map.pin(dir.join(CONFIG))?,
-            PATHS => {
-                for (path, mask) in &paths.exact {
-                    map.update(&path_bytes(path), &mask.to_ne_bytes(), MapFlags::ANY)?;
-                }
-                MapHandle::try_from(&map)?.freeze()?;
-            }
-            PATTERNS => {
-                for (i, (path, mask)) in paths.patterns.iter().enumerate() {
-                    let mut value = path_bytes(path);
-                    value.extend(mask.to_ne_bytes());
-                    value.resize(map.value_size() as usize, 0);
-                    map.update(&(i as u32).to_ne_bytes(), &value, MapFlags::ANY)?;
-                }
-                MapHandle::try_from(&map)?.freeze()?;
-            }
-            _ => {}
+        if name == CONFIG_SECTION {
+            map.pin(dir.join(CONFIG))?;
+            continue;
         }
-        if [CGROUPS, PATHS, PATTERNS, MISSED].contains(&name.as_str()) {
+        fill(&map, &name, &paths, &selectors, found)?;
+        if FROZEN.contains(&name.as_str()) {
+            MapHandle::try_from(&map)?.freeze()?;
+        }
+        if FROZEN.contains(&name.as_str()) || [CGROUPS, FOUND, MISSED].contains(&name.as_str()) {
             map.pin(dir.join(name))?;
         }
     }
@@ -118,6 +122,52 @@ fn load_and_pin(policies: &[Policy], hierarchy: &Hierarchy, dir: &Path) -> libbp
     Ok(())
 }
 
+/// The contents that a map has before the programs are attached.
+fn fill(
+    map: &impl MapCore,
+    name: &str,
+    paths: &Paths,
+    selectors: &BTreeMap<Selector, u32>,
+    found: &Entries,
+) -> libbpf_rs::Result<()> {
+    let set = |key: &[u8], value: &[u8]| map.update(key, value, MapFlags::ANY);
+    // A text in so many bytes, and the policies that have it.
+    let masked = |text: &str, bytes: usize, mask: &u32| {
+        let mut value = text.as_bytes().to_vec();
+        value.resize(bytes, 0);
+        value.extend(mask.to_ne_bytes());
+        value.resize(map.value_size() as usize, 0);
+        value
+    };
+    let number = |i: usize| (i as u32).to_ne_bytes();
+    match name {
+        PATHS => {
+            for (path, mask) in &paths.exact {
+                set(&path_bytes(path), &mask.to_ne_bytes())?;
+            }
+        }
+        PATTERNS => {
+            for (i, (path, mask)) in paths.patterns.iter().enumerate() {
+                set(&number(i), &masked(path, cgroup::PATH, mask))?;
+            }
+        }
+        SELECTORS => {
+            for (i, (selector, mask)) in selectors.iter().enumerate() {
+                let text = selector.to_string();
+                set(&number(i), &masked(&text, selector::TEXT, mask))?;
+            }
+        }
+        FOUND => {
+            for (path, entry) in found {
+                let mask = paths.found.get(path).copied().unwrap_or(0);
+                set(&path_bytes(path), &found_bytes(entry, mask))?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
 /// Adds the cgroups that there are. One that is removed meanwhile stays in the map, and does
 /// no harm: the kernel gives its id to no other.
 fn add_existing(hierarchy: &Hierarchy, paths: &Paths, map: &impl MapCore) -> libbpf_rs::Result<()> {
@@ -139,6 +189,15 @@ fn path_bytes(path: &str) -> Vec<u8> {
     bytes
 }
 
+/// `struct policy_found`.
+fn found_bytes(entry: &Entry, policies: u32) -> Vec<u8> {
+    let mut bytes = entry.selectors.to_ne_bytes().to_vec();
+    bytes.extend(policies.to_ne_bytes());
+    bytes.extend(entry.source.to_ne_bytes());
+    bytes
+}
+
+/// The text of a path or a selector, up to its NUL.
 fn path_of(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.trim_end_matches('\0').to_string()
@@ -202,7 +261,119 @@ pub fn read(dir: &Path) -> Result<Vec<Policy>> {
             }
         })?;
     }
-    config::from_bytes(&bytes.unwrap_or_default(), &masks)
+    let selectors = selector_masks(dir)?.into_iter().collect();
+    config::from_bytes(&bytes.unwrap_or_default(), &masks, &selectors)
+}
+
+/// The selectors, in the order of their bits, with the policies that have them.
+fn selector_masks(dir: &Path) -> Result<Vec<(Selector, u32)>> {
+    let mut masks = Vec::new();
+    if !dir.join(SELECTORS).exists() {
+        return Ok(masks);
+    }
+    each_entry(&open(dir, SELECTORS)?, |_, value| {
+        let (text, rest) = value.split_at(selector::TEXT);
+        let mask = mask_of(&rest[..4]);
+        if let Some(selector) = path_of(text).parse().ok().filter(|_| mask != 0) {
+            masks.push((selector, mask));
+        }
+    })?;
+    Ok(masks)
+}
+
+/// The selectors of the policies in a directory, in the order of their bits.
+pub fn selectors(dir: &Path) -> Result<Vec<Selector>> {
+    let masks = selector_masks(dir)?.into_iter();
+    Ok(masks.map(|(selector, _)| selector).collect())
+}
+
+/// The containers that these have found, by their cgroups.
+pub fn found(dir: &Path) -> Result<Entries> {
+    let mut found = Entries::new();
+    if !dir.join(FOUND).exists() {
+        return Ok(found);
+    }
+    each_entry(&open(dir, FOUND)?, |path, value| {
+        let (selectors, rest) = value.split_at(8);
+        let entry = Entry {
+            selectors: selectors.try_into().map_or(0, u64::from_ne_bytes),
+            source: mask_of(&rest[4..]),
+        };
+        found.insert(path_of(path), entry);
+    })?;
+    Ok(found)
+}
+
+/// Brings the maps `found` and `cgroups` of a directory from `old` to `new`. The caller has the
+/// exclusive lock.
+pub fn set_found(dir: &Path, policies: &[Policy], old: &Entries, new: &Entries) -> Result<()> {
+    let hierarchy = Hierarchy::find()?;
+    let paths = Paths::of(policies, new);
+    let unwritable = |e| Error::new(format!("cannot write the policy: {e}"));
+    let found = open(dir, FOUND)?;
+    for path in old.keys().filter(|path| !new.contains_key(*path)) {
+        found.delete(&path_bytes(path)).map_err(unwritable)?;
+    }
+    for (path, entry) in new
+        .iter()
+        .filter(|(path, entry)| old.get(*path) != Some(entry))
+    {
+        let mask = paths.found.get(path).copied().unwrap_or(0);
+        let value = found_bytes(entry, mask);
+        let set = found.update(&path_bytes(path), &value, MapFlags::ANY);
+        set.map_err(unwritable)?;
+    }
+    let cgroups = open(dir, CGROUPS)?;
+    reconcile(&hierarchy, &paths, &cgroups).map_err(unwritable)
+}
+
+/// Brings the map `cgroups` in line with the paths, for the cgroups that there are. A cgroup that
+/// comes later is added by the program, which reads the same paths. One that came before the last
+/// change of them, and whose directory comes after the scan, is found by the next.
+fn reconcile(hierarchy: &Hierarchy, paths: &Paths, map: &MapHandle) -> libbpf_rs::Result<()> {
+    let mut result = Ok(());
+    let scanned = hierarchy.each(|path, id| {
+        if result.is_ok() {
+            result = put_right(hierarchy, path, id, paths.mask(path), map);
+        }
+    });
+    scanned.map_err(|e| io::Error::other(e.message))?;
+    result
+}
+
+fn put_right(
+    hierarchy: &Hierarchy,
+    path: &str,
+    id: u64,
+    mask: u32,
+    map: &MapHandle,
+) -> libbpf_rs::Result<()> {
+    let key = id.to_ne_bytes();
+    let has = map.lookup(&key, MapFlags::ANY)?;
+    match (has.as_deref().map(mask_of), mask) {
+        (None, 0) => Ok(()),
+        (Some(has), wanted) if has == wanted => Ok(()),
+        (Some(_), 0) => map.delete(&key).or_else(gone),
+        (Some(_), _) => map
+            .update(&key, &mask.to_ne_bytes(), MapFlags::EXIST)
+            .or_else(gone),
+        (None, _) => {
+            map.update(&key, &mask.to_ne_bytes(), MapFlags::ANY)?;
+            // Released meanwhile: nobody else takes it out.
+            match hierarchy.id(Path::new(path)) {
+                Ok(now) if now == id => Ok(()),
+                _ => map.delete(&key).or_else(gone),
+            }
+        }
+    }
+}
+
+/// The cgroup was released, and the program has taken it out of the map.
+fn gone(e: libbpf_rs::Error) -> libbpf_rs::Result<()> {
+    match e.kind() {
+        libbpf_rs::ErrorKind::NotFound => Ok(()),
+        _ => Err(e),
+    }
 }
 
 /// The cgroups that the policies in a directory name now, by their ids, with the policies'

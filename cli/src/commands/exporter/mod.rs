@@ -136,27 +136,42 @@ pub fn run(arguments: Exporter, json: bool) -> Result<Answer> {
     let user = User::find(&arguments.user)?;
     let refused = |e| Error::new(format!("cannot listen on {}: {e}", arguments.listen));
     let listener = TcpListener::bind(arguments.listen).map_err(refused)?;
-    let address = listener.local_addr().map_err(refused)?;
     let reader = Reader::start()?;
     user.become_for_good()?;
 
-    let listening = || match json {
-        true => say(json!({ "schema": SCHEMA, "listening": address.to_string() })),
-        false => say(format_args!("listening on {address}")),
+    let listening = |address| match json {
+        true => say(json!({ "schema": SCHEMA, "listening": address })).map(drop),
+        false => say(format_args!("listening on {address}")).map(drop),
     };
-    let sources = Mutex::new((module, reader));
+    serve(listener, module, reader, listening)?;
+    Ok(Answer::said())
+}
+
+/// Where a scrape takes what the policies hold. An error ends the server.
+pub trait Reports: Send + 'static {
+    /// Begins to read a new report, if there is something to wait for.
+    fn ask(&mut self) -> io::Result<()>;
+    /// None if the policies cannot be read now.
+    fn report(&mut self) -> io::Result<Option<Report>>;
+}
+
+/// Answers requests until SIGTERM or SIGINT. `ready` gets the address.
+pub fn serve(
+    listener: TcpListener,
+    module: Module,
+    reports: impl Reports,
+    ready: impl FnOnce(String) -> Result<()>,
+) -> Result<()> {
+    let failed = |e| Error::new(format!("cannot serve metrics: {e}"));
+    let address = listener.local_addr().map_err(failed)?.to_string();
+    let sources = Mutex::new((module, reports));
     let pages = move |path: &str, format| match path {
         PATH => {
             let mut sources = sources.lock().unwrap_or_else(PoisonError::into_inner);
-            let (module, reader) = &mut *sources;
-            let ended = |e| {
-                io::Error::other(format!(
-                    "the process that reads the policies has ended: {e}"
-                ))
-            };
-            reader.ask().map_err(ended)?;
+            let (module, reports) = &mut *sources;
+            reports.ask()?;
             let mut scrape = scrape(module);
-            let report = reader.report().map_err(ended)?;
+            let report = reports.report()?;
             if let Some(scrape) = &mut scrape {
                 scrape.report = report;
             }
@@ -168,13 +183,11 @@ pub fn run(arguments: Exporter, json: bool) -> Result<Answer> {
         )),
         _ => Ok(Page::text(StatusCode::NOT_FOUND, format!("see {PATH}\n"))),
     };
+    let serving = format!("cannot serve on {address}");
     http::serve(listener, Arc::new(pages), || {
-        listening()
-            .map(drop)
-            .map_err(|e| std::io::Error::other(e.message))
+        ready(address).map_err(|e| io::Error::other(e.message))
     })
-    .map_err(|e| Error::new(format!("cannot serve on {address}: {e}")))?;
-    Ok(Answer::said())
+    .map_err(|e| Error::new(format!("{serving}: {e}")))
 }
 
 /// Reads over the socket that root opened. The module checks nothing else. None if it is not

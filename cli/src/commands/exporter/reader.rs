@@ -20,6 +20,8 @@ use crate::kernel::module::{self, Module};
 use crate::output::Answer;
 use crate::policy::health::{Report, Watch};
 
+use super::Reports;
+
 /// The hidden command that the second process runs.
 const COMMAND: &str = "exporter-reader";
 /// How long a scrape waits for the reader. A `policy` command may hold the policies' lock.
@@ -91,29 +93,6 @@ impl Reader {
         })
     }
 
-    /// Asks for a report, unless there is a fresh one. The caller may do other things before it
-    /// calls [`Self::report`]. Fails if the process has ended.
-    pub fn ask(&mut self) -> io::Result<()> {
-        if !self.asked && !self.last.is_fresh(Instant::now()) {
-            let mut questions = self.questions.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-            questions.write_all(b"\n")?;
-            self.asked = true;
-        }
-        Ok(())
-    }
-
-    /// What the process answered, or the report that is still fresh. None if there is none now.
-    /// Fails if the process has ended.
-    pub fn report(&mut self) -> io::Result<Option<Report>> {
-        if self.asked {
-            match self.answer(Instant::now() + PATIENCE)? {
-                Some(line) => self.last.set(line, Instant::now()),
-                None => return Ok(None),
-            }
-        }
-        Ok(self.last.get().and_then(|line| line.clone().ok()))
-    }
-
     /// None if it takes longer than `until`. The answer is then that of the next question.
     fn answer(&mut self, until: Instant) -> io::Result<Option<Line>> {
         loop {
@@ -139,6 +118,38 @@ impl Reader {
             }
         }
     }
+}
+
+impl Reports for Reader {
+    /// Asks the process, unless there is a fresh report.
+    fn ask(&mut self) -> io::Result<()> {
+        if !self.asked && !self.last.is_fresh(Instant::now()) {
+            let mut questions = self
+                .questions
+                .as_ref()
+                .ok_or_else(|| ended(io::ErrorKind::BrokenPipe.into()))?;
+            questions.write_all(b"\n").map_err(ended)?;
+            self.asked = true;
+        }
+        Ok(())
+    }
+
+    /// What the process answered, or the report that is still fresh.
+    fn report(&mut self) -> io::Result<Option<Report>> {
+        if self.asked {
+            match self.answer(Instant::now() + PATIENCE).map_err(ended)? {
+                Some(line) => self.last.set(line, Instant::now()),
+                None => return Ok(None),
+            }
+        }
+        Ok(self.last.get().and_then(|line| line.clone().ok()))
+    }
+}
+
+fn ended(e: io::Error) -> io::Error {
+    io::Error::other(format!(
+        "the process that reads the policies has ended: {e}"
+    ))
 }
 
 impl Drop for Reader {

@@ -235,7 +235,7 @@ impl Known {
         connections: &[Connection],
         pairs: Vec<Pair>,
     ) -> Result<Self> {
-        let policies = policy::live()?;
+        let policies = policy::live_with_containers()?;
         let ends = connections
             .iter()
             .flat_map(|(end, peer)| std::iter::once(end).chain(peer));
@@ -368,7 +368,11 @@ impl Known {
     fn compared(&self, socket: &Socket, policy: &Policy, condition: Condition) -> (String, String) {
         let (local, remote) = (socket.local, socket.remote);
         match condition {
-            Condition::Cgroup => (self.cgroup(socket.cgroup), some_of(policy.cgroups.clone())),
+            Condition::Cgroup => {
+                let selectors = policy.selectors.iter().map(|s| s.to_string());
+                let wanted = selectors.chain(policy.cgroups.iter().cloned());
+                (self.cgroup(socket.cgroup), some_of(wanted.collect()))
+            }
             Condition::Port => (
                 format!("{} and {}", local.port(), remote.port()),
                 some_of(policy.ports.iter().map(|p| p.to_string()).collect()),

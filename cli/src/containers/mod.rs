@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The containers of this machine, as their engines list them: podman and Docker, by the sockets
+//! of their APIs. An engine with another API is one more value of [`Engine`], with a file beside
+//! `docker` and `podman`. This room may call `system`, `values` and what is below them. `policy`
+//! and commands call it.
+
+mod docker;
+mod http;
+mod podman;
+mod select;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::system::process::Process;
+use crate::values::selector::Selector;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    Podman,
+    Docker,
+}
+
+impl Engine {
+    pub const ALL: [Engine; 2] = [Engine::Podman, Engine::Docker];
+
+    /// What `struct policy_found` has for it; 0 is none.
+    pub fn number(self) -> u32 {
+        match self {
+            Engine::Podman => 1,
+            Engine::Docker => 2,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Podman => "podman",
+            Engine::Docker => "Docker",
+        }
+    }
+
+    fn sockets(self) -> &'static [&'static str] {
+        match self {
+            Engine::Podman => &["/run/podman/podman.sock"],
+            Engine::Docker => &["/run/docker.sock", "/var/run/docker.sock"],
+        }
+    }
+
+    /// The socket of its API, if there is one. Where Docker's is a link to podman's, only
+    /// podman has it.
+    pub fn socket(self) -> Option<&'static str> {
+        let socket = self.sockets().iter().find(|s| identity(s).is_some())?;
+        let podman = Engine::Podman.sockets()[0];
+        let twice = self != Engine::Podman && identity(socket) == identity(podman);
+        (!twice).then_some(*socket)
+    }
+
+    /// The containers that one of the selectors names.
+    pub async fn find(self, selectors: &[Selector]) -> Result<Vec<Named>> {
+        let Some(socket) = self.socket() else {
+            return Err(Error::new(format!("there is no socket of {}", self.name())));
+        };
+        let path = Path::new(socket);
+        let found = match self {
+            Engine::Podman => podman::list(path).await,
+            Engine::Docker => docker::list(path).await,
+        };
+        let mut found = found.map_err(|e| self.unanswered(e))?;
+        let bits = select::bits(&found, selectors);
+        let mut named = Vec::new();
+        for (container, selectors) in found.iter_mut().zip(bits) {
+            if selectors == 0 {
+                continue;
+            }
+            if self == Engine::Docker && container.running {
+                let pid = docker::pid(path, &container.id).await;
+                container.pid = pid.map_err(|e| self.unanswered(e))?;
+            }
+            named.push(Named {
+                id: container.id.clone(),
+                name: printable(container.names.first().unwrap_or(&container.id)),
+                selectors,
+                running: container.running,
+                cgroup: container.cgroup(),
+            });
+        }
+        Ok(named)
+    }
+
+    /// Calls `changed` when the engine has begun to tell what becomes of its containers, and for
+    /// each thing that it tells. Returns when it no longer does.
+    pub async fn follow(self, changed: impl Fn()) -> Error {
+        let Some(socket) = self.socket() else {
+            return Error::new(format!("there is no socket of {}", self.name()));
+        };
+        let path = match self {
+            Engine::Podman => podman::events(),
+            Engine::Docker => docker::events(),
+        };
+        self.unanswered(http::follow(Path::new(socket), &path, changed).await)
+    }
+
+    fn unanswered(self, why: String) -> Error {
+        let why = printable(&why);
+        Error::new(format!("{} does not answer: {why}", self.name()))
+    }
+}
+
+/// An engine's text, for a terminal or a log.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+/// Device and inode number of a socket that no user but root can have put there.
+fn identity(socket: &str) -> Option<(u64, u64)> {
+    let m = fs::metadata(socket).ok()?;
+    (m.uid() == 0).then(|| (m.dev(), m.ino()))
+}
+
+/// A container that selectors name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    pub id: String,
+    pub name: String,
+    /// Bit N: selector N of those asked for.
+    pub selectors: u64,
+    pub running: bool,
+    /// Its path from the root of the hierarchy. None if the container does not run, or has no
+    /// cgroup of its own.
+    pub cgroup: Option<String>,
+}
+
+/// A container as an engine lists it.
+#[derive(Debug, Default, PartialEq)]
+struct Container {
+    id: String,
+    names: Vec<String>,
+    labels: BTreeMap<String, String>,
+    pod: Option<Pod>,
+    running: bool,
+    /// Its main process, while it runs.
+    pid: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Pod {
+    namespace: String,
+    name: String,
+}
+
+impl Pod {
+    /// By the labels that every runtime of Kubernetes gives its containers.
+    fn by(labels: &BTreeMap<String, String>) -> Option<Self> {
+        Some(Pod {
+            namespace: labels.get("io.kubernetes.pod.namespace")?.clone(),
+            name: labels.get("io.kubernetes.pod.name")?.clone(),
+        })
+    }
+}
+
+impl Container {
+    /// The process may have ended since, and its number may be another one's: that one's cgroup
+    /// does not have the id of the container.
+    fn cgroup(&self) -> Option<String> {
+        let process = Process {
+            pid: self.pid?,
+            name: String::new(),
+        };
+        climb(&process.cgroup(), &self.id)
+    }
+}
+
+/// The highest cgroup on a path whose name has a container's id: an engine may put the processes
+/// into one below it.
+fn climb(path: &str, id: &str) -> Option<String> {
+    if id.len() < 12 {
+        return None;
+    }
+    let mut end = 0;
+    for component in path.split('/').skip(1) {
+        end += 1 + component.len();
+        if component.contains(id) {
+            return Some(path[..end].to_string());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn the_highest_cgroup_with_the_id() {
+        for (path, expected) in [
+            // podman, by systemd and without
+            (
+                "/machine.slice/libpod-ID.scope/container",
+                "/machine.slice/libpod-ID.scope",
+            ),
+            ("/libpod_parent/libpod-ID", "/libpod_parent/libpod-ID"),
+            // podman --cgroups=split, in a service
+            (
+                "/system.slice/web.service/libpod-payload-ID",
+                "/system.slice/web.service/libpod-payload-ID",
+            ),
+            // Docker's two drivers, and systemd in a container
+            (
+                "/system.slice/docker-ID.scope",
+                "/system.slice/docker-ID.scope",
+            ),
+            ("/docker/ID/init.scope", "/docker/ID"),
+            (
+                "/kubepods.slice/kubepods-pod1.slice/docker-ID.scope",
+                "/kubepods.slice/kubepods-pod1.slice/docker-ID.scope",
+            ),
+        ] {
+            let [path, expected] = [path, expected].map(|p| p.replace("ID", ID));
+            assert_eq!(climb(&path, ID), Some(expected), "{path}");
+        }
+        for path in ["", "/", "/system.slice/web.service", "/docker/0123456789ab"] {
+            assert_eq!(climb(path, ID), None, "{path}");
+        }
+        assert_eq!(climb("/a", ""), None);
+    }
+
+    #[test]
+    fn a_process_of_somebody_else_gives_no_cgroup() {
+        let container = Container {
+            id: ID.into(),
+            pid: Some(std::process::id()),
+            ..Container::default()
+        };
+        assert_eq!(container.cgroup(), None);
+    }
+
+    #[test]
+    fn numbers_of_engines_differ() {
+        let numbers = Engine::ALL.map(Engine::number);
+        assert!(numbers[0] != numbers[1] && !numbers.contains(&0));
+    }
+}
