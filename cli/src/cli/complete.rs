@@ -12,6 +12,7 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCan
 use clap_complete::env::{CompleteEnv, Shells};
 
 use super::command;
+use crate::containers;
 use crate::error::{Error, Result};
 use crate::policy;
 use crate::system::cgroup::Hierarchy;
@@ -59,6 +60,7 @@ fn complete_argument(argument: Arg) -> Arg {
     let names = match (argument.get_long(), argument.get_id().as_str()) {
         (Some("cgroup"), _) => return argument.add(ArgValueCompleter::new(cgroups)),
         (Some("unit"), _) => unit::names,
+        (Some("container"), _) => containers::names,
         (Some("netns"), _) => || Names::read().all(),
         (Some("process"), _) => || process::list().into_iter().map(|p| p.name).collect(),
         (Some("policy"), _) | (None, "names") => policies,

@@ -33,6 +33,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "socksplice policy add db --cgroup / --port 5432 --memory-cap 64M",
             ),
             (
+                "Two containers by their names, beside the policies in force",
+                "socksplice policy add web --container web,db",
+            ),
+            (
                 "SSH stays on TCP, whatever the others say",
                 "socksplice policy add ssh --first --no-pair --cgroup / --port 22",
             ),
@@ -272,6 +276,19 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             (
                 "On an address of a management network, as a user of its own",
                 "socksplice exporter --listen '[fd00::1]:9432' --user prometheus",
+            ),
+        ],
+    ),
+    (
+        "agent",
+        &[
+            (
+                "Keep policies that name containers true",
+                "socksplice agent",
+            ),
+            (
+                "And serve metrics to a Prometheus on this machine",
+                "socksplice agent --listen 127.0.0.1:9432",
             ),
         ],
     ),

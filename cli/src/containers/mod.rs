@@ -13,10 +13,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::time::timeout;
 
 use crate::error::{Error, Result};
 use crate::system::process::Process;
 use crate::values::selector::Selector;
+
+/// How long [`names`] waits for an engine.
+const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
@@ -60,15 +67,8 @@ impl Engine {
 
     /// The containers that one of the selectors names.
     pub async fn find(self, selectors: &[Selector]) -> Result<Vec<Named>> {
-        let Some(socket) = self.socket() else {
-            return Err(Error::new(format!("there is no socket of {}", self.name())));
-        };
-        let path = Path::new(socket);
-        let found = match self {
-            Engine::Podman => podman::list(path).await,
-            Engine::Docker => docker::list(path).await,
-        };
-        let mut found = found.map_err(|e| self.unanswered(e))?;
+        let path = self.required_socket()?;
+        let mut found = self.list().await?;
         let bits = select::bits(&found, selectors);
         let mut named = Vec::new();
         for (container, selectors) in found.iter_mut().zip(bits) {
@@ -90,23 +90,54 @@ impl Engine {
         Ok(named)
     }
 
+    /// All its containers.
+    async fn list(self) -> Result<Vec<Container>> {
+        let path = self.required_socket()?;
+        let found = match self {
+            Engine::Podman => podman::list(path).await,
+            Engine::Docker => docker::list(path).await,
+        };
+        found.map_err(|e| self.unanswered(e))
+    }
+
+    fn required_socket(self) -> Result<&'static Path> {
+        let missing = || Error::new(format!("there is no socket of {}", self.name()));
+        self.socket().map(Path::new).ok_or_else(missing)
+    }
+
     /// Calls `changed` when the engine has begun to tell what becomes of its containers, and for
     /// each thing that it tells. Returns when it no longer does.
     pub async fn follow(self, changed: impl Fn()) -> Error {
-        let Some(socket) = self.socket() else {
-            return Error::new(format!("there is no socket of {}", self.name()));
+        let socket = match self.required_socket() {
+            Ok(socket) => socket,
+            Err(e) => return e,
         };
         let path = match self {
             Engine::Podman => podman::events(),
             Engine::Docker => docker::events(),
         };
-        self.unanswered(http::follow(Path::new(socket), &path, changed).await)
+        self.unanswered(http::follow(socket, &path, changed).await)
     }
 
     fn unanswered(self, why: String) -> Error {
         let why = printable(&why);
         Error::new(format!("{} does not answer: {why}", self.name()))
     }
+}
+
+/// The names of all containers. Those of an engine that does not answer soon are left out: a
+/// shell that completes a word waits for this.
+pub fn names() -> Vec<String> {
+    let mut names = Vec::new();
+    let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else {
+        return names;
+    };
+    for engine in Engine::ALL {
+        let listed = runtime.block_on(async { timeout(SOON, engine.list()).await });
+        let containers = listed.ok().and_then(Result::ok).unwrap_or_default();
+        names.extend(containers.into_iter().flat_map(|c| c.names));
+    }
+    names
 }
 
 /// An engine's text, for a terminal or a log.
