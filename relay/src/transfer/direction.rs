@@ -12,7 +12,7 @@ use tokio::io::Interest;
 
 use super::chunk::{self, CHUNK};
 use super::link::{Link, Way};
-use super::{Mode, Wanted, kernel};
+use super::{Bucket, Mode, Wanted, kernel};
 use crate::net::{Stream, sys};
 
 /// Why a direction has ended.
@@ -192,13 +192,19 @@ impl<'a> Direction<'a> {
         self.way.bucket.is_some() || self.link.limits.shared.is_some()
     }
 
-    /// Waits for a slice of the bandwidth, if the bandwidth is limited.
-    async fn grant(&self) -> Grant {
+    /// The buckets that limit this direction: its own one, and that of the listener.
+    fn buckets(&self) -> impl Iterator<Item = &Bucket> {
         let shared = self.link.limits.shared.as_deref();
-        let mut slice = None;
-        for bucket in [self.way.bucket.as_ref(), shared].into_iter().flatten() {
-            let part = bucket.slice().await;
-            slice = Some(slice.map_or(part, |s: u64| s.min(part)));
+        [self.way.bucket.as_ref(), shared].into_iter().flatten()
+    }
+
+    /// Waits for a slice of the bandwidth, if the bandwidth is limited. The smallest bucket decides
+    /// its size, and each bucket gives as much. If a large bucket gave more, others would wait for
+    /// bytes that this direction cannot use.
+    async fn grant(&self) -> Grant {
+        let slice = self.buckets().map(Bucket::slice).min();
+        for bucket in self.buckets() {
+            bucket.take(slice.unwrap_or(0)).await;
         }
         let most = [slice, self.remaining()].into_iter().flatten().min();
         Grant { most, slice }
@@ -206,8 +212,7 @@ impl<'a> Direction<'a> {
 
     fn settle(&self, grant: &Grant, used: u64) {
         let Some(slice) = grant.slice else { return };
-        let shared = self.link.limits.shared.as_deref();
-        for bucket in [self.way.bucket.as_ref(), shared].into_iter().flatten() {
+        for bucket in self.buckets() {
             bucket.give_back(slice.saturating_sub(used));
         }
     }
