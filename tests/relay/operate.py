@@ -219,6 +219,29 @@ def drains():
         check(json.loads(relay.log.rest()[0])["reason"] == "shutdown")
 
 
+def drains_in_turn():
+    """At SIGTERM, a client that waits for the limit of its listener is served too."""
+    echo = Echo()
+    with Relay(config(echo.to(), "max_connections = 1\n")) as relay:
+        first, second = relay.connect(), relay.connect()
+        first.sendall(b"x")
+        check(read_exactly(first, 1) == b"x")
+        relay.signal(signal.SIGTERM)
+        relay.said.until("1 connections may go on")
+        first.close()
+        second.sendall(b"x")
+        check(read_exactly(second, 1) == b"x", "not served")
+        # Time in which the relay must not end.
+        try:
+            relay.process.wait(1)
+            check(False, "the relay ended before its last connection")
+        except subprocess.TimeoutExpired:
+            pass
+        second.close()
+        check(relay.process.wait(60) == 0)
+        check([json.loads(line)["reason"] for line in relay.log.rest()] == ["closed"] * 2)
+
+
 def descriptors():
     """If the limit of open files is low, clients wait until they are served."""
     echo = Echo()
@@ -361,8 +384,8 @@ def documented():
     check(len(options) > 20 and not missing, "not documented:", missing)
 
 
-CASES = [installs, documented, bad_input, checks_files, reloads, reloads_under_load, upgrades_under_load, failed_upgrade, drains, descriptors,
-         short_of_descriptors, activation, notifies, shows, log_formats]
+CASES = [installs, documented, bad_input, checks_files, reloads, reloads_under_load, upgrades_under_load, failed_upgrade, drains,
+         drains_in_turn, descriptors, short_of_descriptors, activation, notifies, shows, log_formats]
 
 if __name__ == "__main__":
     for one in CASES:

@@ -230,8 +230,8 @@ impl Process {
     /// Waits until all connections have ended, for at most `time`, or until a second signal. Then
     /// cuts those that are left.
     async fn drain(&self, signals: &mut Signals, time: Option<Duration>) {
-        let registry = &self.shared.registry;
-        if !registry.is_empty() && !self.shared.cut.is_cancelled() {
+        let (shared, registry) = (&self.shared, &self.shared.registry);
+        if !registry.is_empty() && !shared.cut.is_cancelled() {
             let how_long = time.map_or(String::new(), |t| format!(" for {} s", t.as_secs()));
             say(format!(
                 "{} connections may go on{how_long}",
@@ -245,15 +245,15 @@ impl Process {
             }
         };
         tokio::select! {
-            () = registry.emptied() => return,
+            () = shared.ended() => return,
             () = over => {}
-            () = self.shared.cut.cancelled() => {}
+            () = shared.cut.cancelled() => {}
             _ = signals.term.recv() => {}
             _ = signals.int.recv() => {}
         }
         let left = registry.len();
-        self.shared.cut.cancel();
-        let _ = timeout(CUT, registry.emptied()).await;
+        shared.cut.cancel();
+        let _ = timeout(CUT, shared.ended()).await;
         if left > 0 {
             say(format!("{left} connections were cut"));
         }

@@ -59,6 +59,14 @@ impl Shared {
         }
     }
 
+    /// Waits until each accepted connection has ended, with its line in the queue of the log. This
+    /// includes those that are accepted and still wait for the limit of their listener. All
+    /// listeners must be closed: a task that accepts holds a permit too.
+    pub async fn ended(&self) {
+        let all = u32::try_from(self.most).unwrap_or(u32::MAX);
+        let _ = self.slots.acquire_many(all).await;
+    }
+
     pub fn stats_of(&self, listener: &str) -> Arc<Stats> {
         let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         stats.entry(listener.into()).or_default().clone()
