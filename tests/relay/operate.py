@@ -242,6 +242,22 @@ def drains_in_turn():
         check([json.loads(line)["reason"] for line in relay.log.rest()] == ["closed"] * 2)
 
 
+def ends_at_once():
+    """A relay without connections ends as soon as its lines are written."""
+    echo = Echo()
+    times = []
+    for _ in range(5):
+        with Relay(config(echo.to())) as relay:
+            relay.connect().close()
+            relay.until(lambda s: s["listeners"]["one"]["ended"].get("closed"))
+            began = time.monotonic()
+            relay.signal(signal.SIGTERM)
+            check(relay.process.wait(60) == 0)
+            times.append(time.monotonic() - began)
+            check(json.loads(relay.log.rest()[0])["reason"] == "closed")
+    check(min(times) < 0.4, f"it takes {min(times):.2f} s")
+
+
 def descriptors():
     """If the limit of open files is low, clients wait until they are served."""
     echo = Echo()
@@ -385,7 +401,7 @@ def documented():
 
 
 CASES = [installs, documented, bad_input, checks_files, reloads, reloads_under_load, upgrades_under_load, failed_upgrade, drains,
-         drains_in_turn, descriptors, short_of_descriptors, activation, notifies, shows, log_formats]
+         drains_in_turn, ends_at_once, descriptors, short_of_descriptors, activation, notifies, shows, log_formats]
 
 if __name__ == "__main__":
     for one in CASES:

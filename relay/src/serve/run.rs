@@ -75,7 +75,9 @@ pub fn run(
             itself,
         };
         let result = process.live(predecessor).await;
-        shared.log.flush();
+        if !shared.log.flush() {
+            say("lines of the log are lost: standard output takes no more");
+        }
         result.map_err(one("signals"))
     });
     // A name look-up may block its thread for long. Wait for a second only.
