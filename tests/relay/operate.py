@@ -310,6 +310,43 @@ def activation():
             check(s.recv(1) == b"e")
 
 
+def activation_unix():
+    """The file of a Unix socket that systemd passed stays, over an upgrade too. The relay removes the
+    files of its own ones."""
+    echo = Echo(b"e")
+    starter = shutil.which("systemd-socket-activate") or shutil.which("systemd-socket-activate", path="/usr/lib/systemd:/usr/bin")
+    before = [starter, "-l", path("passed.sock"), "--fdname=web"]
+
+    def ask(name):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(60)
+            s.connect(path(name))
+            check(s.recv(1) == b"e")
+
+    def files():
+        return [name for name in ("passed.sock", "own.sock") if os.path.exists(path(name))]
+    both = config(echo.to(), listen="systemd:web") + config(echo.to(), name="two", listen=f"unix:{path('own.sock')}")
+    for upgrade in (False, True):
+        with Relay(both, before=before, wait=False) as relay:
+            relay.said.until("Listening on")
+            ask("passed.sock")
+            ask("own.sock")
+            pid = relay.pid
+            if upgrade:
+                relay.signal(signal.SIGUSR2)
+                pid = int(relay.said.until(r"process (\d+) has taken over"))
+                check(relay.process.wait(60) == 0 and files() == ["passed.sock", "own.sock"], files())
+            os.kill(pid, signal.SIGTERM)
+            relay.log.rest()    # ends when no process has its standard output any more
+            check(files() == ["passed.sock"], "upgrade:", upgrade, "files:", files())
+            os.remove(path("passed.sock"))
+    with Relay(both, before=before, wait=False) as relay:
+        relay.said.until("Listening on")
+        ask("passed.sock")
+        relay.reload(config(echo.to()))
+        check(files() == ["passed.sock"], "after a reload:", files())
+
+
 def notifies():
     echo = Echo()
     told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -401,7 +438,7 @@ def documented():
 
 
 CASES = [installs, documented, bad_input, checks_files, reloads, reloads_under_load, upgrades_under_load, failed_upgrade, drains,
-         drains_in_turn, ends_at_once, descriptors, short_of_descriptors, activation, notifies, shows, log_formats]
+         drains_in_turn, ends_at_once, descriptors, short_of_descriptors, activation, activation_unix, notifies, shows, log_formats]
 
 if __name__ == "__main__":
     for one in CASES:

@@ -175,7 +175,7 @@ impl Relay {
         for open in before.into_values() {
             open.stop.cancel();
             let _ = open.task.await;
-            forget_file(&open.bound);
+            open.bound.remove_file();
         }
         self.services = next.services;
         self.tend();
@@ -224,7 +224,7 @@ impl Relay {
         for (_, open) in self.open.drain() {
             let _ = open.task.await;
             if last {
-                forget_file(&open.bound);
+                open.bound.remove_file();
             }
         }
         self.tending.cancel();
@@ -242,12 +242,5 @@ impl Open {
             }
             Role::Admin => false,
         }
-    }
-}
-
-/// Removes the file of a Unix socket at which no process listens any more.
-fn forget_file(bound: &Bound) {
-    if let Ok(Address::Unix(path)) = bound.address() {
-        let _ = std::fs::remove_file(path);
     }
 }
