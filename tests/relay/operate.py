@@ -95,6 +95,27 @@ def reloads():
             pass
 
 
+def leaves_no_files():
+    """A start or a reload that fails removes the files of the Unix sockets that it has made."""
+    echo = Echo(b"e")
+    busy = listener()
+    new = config(echo.to(), listen=f"unix:{path('new.sock')}") + config(echo.to(), name="two", listen=target(busy))
+    refused(["--config", write("new.toml", new)], f"cannot listen at {target(busy)}: Address already in use")
+    check(not os.path.exists(path("new.sock")), "after the start")
+    with Relay(config(echo.to(), listen=f"unix:{path('old.sock')}")) as relay:
+        relay.reload(new, good=False)
+        check(not os.path.exists(path("new.sock")), "after the reload")
+        check(list(relay.get()["listeners"]) == ["one"], relay.get()["listeners"])
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(path("old.sock"))
+            check(s.recv(1) == b"e", "the old configuration does not serve")
+        # A process that fails to take over leaves the files of this one.
+        relay.rewrite(new.replace("new.sock", "old.sock"))
+        relay.signal(signal.SIGUSR2)
+        relay.said.until("no upgrade")
+        check(os.path.exists(path("old.sock")), "after the upgrade")
+
+
 class Load:
     """Several threads, each of which makes one connection after the other and waits for its answer."""
 
@@ -437,7 +458,7 @@ def documented():
     check(len(options) > 20 and not missing, "not documented:", missing)
 
 
-CASES = [installs, documented, bad_input, checks_files, reloads, reloads_under_load, upgrades_under_load, failed_upgrade, drains,
+CASES = [installs, documented, bad_input, checks_files, reloads, leaves_no_files, reloads_under_load, upgrades_under_load, failed_upgrade, drains,
          drains_in_turn, ends_at_once, descriptors, short_of_descriptors, activation, activation_unix, notifies, shows, log_formats]
 
 if __name__ == "__main__":

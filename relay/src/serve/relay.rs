@@ -75,6 +75,7 @@ impl Relay {
 
     async fn prepare(&self, config: &Config, passed: &mut Passed) -> Result<Next, Vec<String>> {
         let mut problems = Vec::new();
+        let mut new = Vec::new();
         let mut next = Next {
             services: Vec::new(),
             sockets: Vec::new(),
@@ -83,7 +84,7 @@ impl Relay {
             let service = self.service(spec, config.log).await;
             let service = service.map_err(|e| problems.extend(e)).ok();
             for address in &spec.listen {
-                match self.socket(address, passed) {
+                match self.socket(address, passed, &mut new) {
                     Ok(bound) => next.sockets.push((address.clone(), bound, service.clone())),
                     Err(e) => problems.push(e),
                 }
@@ -91,7 +92,7 @@ impl Relay {
             next.services.extend(service);
         }
         for address in &config.admin {
-            match self.socket(address, passed) {
+            match self.socket(address, passed, &mut new) {
                 Ok(bound) => next.sockets.push((address.clone(), bound, None)),
                 Err(e) => problems.push(e),
             }
@@ -99,22 +100,30 @@ impl Relay {
         if problems.is_empty() {
             Ok(next)
         } else {
+            // A predecessor may go on with the sockets that it passed: their files stay.
+            new.iter().for_each(|bound| bound.remove_file());
             Err(problems)
         }
     }
 
     /// Returns the socket for an address: the one that is open, one that was passed, or a new one.
-    fn socket(&self, address: &Address, passed: &mut Passed) -> Result<Arc<Bound>, String> {
+    /// Adds a new one to `new`.
+    fn socket(
+        &self,
+        address: &Address,
+        passed: &mut Passed,
+        new: &mut Vec<Arc<Bound>>,
+    ) -> Result<Arc<Bound>, String> {
         if let Some(open) = self.open.get(address) {
             return Ok(open.bound.clone());
         }
         if let Some(bound) = passed.take(address) {
             return Ok(Arc::new(bound));
         }
-        let bound = Bound::bind(address);
-        bound
-            .map(Arc::new)
-            .map_err(|e| format!("cannot listen at {address}: {e}"))
+        let bound = Bound::bind(address).map_err(|e| format!("cannot listen at {address}: {e}"))?;
+        let bound = Arc::new(bound);
+        new.push(bound.clone());
+        Ok(bound)
     }
 
     async fn service(&self, spec: &Listener, log: Format) -> Result<Arc<Service>, Vec<String>> {
