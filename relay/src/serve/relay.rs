@@ -164,6 +164,9 @@ impl Relay {
     }
 
     async fn commit(&mut self, next: Next) {
+        for service in &next.services {
+            self.shared.keep_stats(service);
+        }
         let mut before = std::mem::take(&mut self.open);
         for (address, bound, service) in next.sockets {
             let open = before.remove(&address);

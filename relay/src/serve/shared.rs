@@ -67,9 +67,16 @@ impl Shared {
         let _ = self.slots.acquire_many(all).await;
     }
 
+    /// Returns the statistics of a listener, or new ones if no listener has had this name.
     pub fn stats_of(&self, listener: &str) -> Arc<Stats> {
+        let stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.get(listener).cloned().unwrap_or_default()
+    }
+
+    /// Adds the statistics of a listener to those that the metrics show.
+    pub fn keep_stats(&self, service: &Service) {
         let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-        stats.entry(listener.into()).or_default().clone()
+        stats.insert(service.name.to_string(), service.stats.clone());
     }
 
     /// Returns the statistics of each listener by its name. This includes listeners that a reload
