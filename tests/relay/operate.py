@@ -297,18 +297,22 @@ def descriptors():
 
 
 def short_of_descriptors():
-    """If accept(2) fails with EMFILE below the limit of connections, clients wait too."""
+    """If accept(2) fails with EMFILE below the limit of connections, clients wait too. Checks that
+    fail with EMFILE take no target down."""
     echo = Echo()
-    with Relay(config(echo.to())) as relay:
+    with Relay(config(echo.to(), "health = { interval = '50ms', fall = 1 }\n")) as relay:
         limits = resource.prlimit(relay.pid, resource.RLIMIT_NOFILE)
         used = len(os.listdir(f"/proc/{relay.pid}/fd"))
         resource.prlimit(relay.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
         held = [relay.connect() for _ in range(5)]
         relay.said.until(r"accept: Too many open files .*: waiting")
+        time.sleep(0.5)     # time for some checks
         resource.prlimit(relay.pid, resource.RLIMIT_NOFILE, limits)
         for s in held:
             s.sendall(b"x")
             check(s.recv(1) == b"x")
+        [target_] = relay.get()["targets"]
+        check(target_["up"] and target_["failures_total"] == 0, target_)
 
 
 def activation():
