@@ -13,8 +13,8 @@ import threading
 import time
 
 import lib
-from lib import (PROGRAM, Echo, Relay, accept, case, check, done, is_reset, listener, path, read_all,
-                 read_exactly, run, target, write)
+from lib import (PROGRAM, Echo, Relay, accept, case, check, done, is_reset, listener, meanwhile, path,
+                 read_all, read_exactly, run, target, write)
 
 LOAD = 4 if os.environ.get("TEST_FULL") else 1     # multiplies the changes under load
 
@@ -93,6 +93,24 @@ def reloads():
             check(False, "the old listener is still there")
         except ConnectionRefusedError:
             pass
+
+
+def reloads_keep_limits():
+    """Connections from before a reload and from after it share the bandwidth of their listener."""
+    server = listener()
+    text = config(target(server), "total_bandwidth = '400K'\nmode = 'copy'\n")
+    with Relay(text) as relay:
+        pairs = []
+        for _ in range(3):
+            pairs.append((relay.connect(), accept(server)))
+            relay.reload(text)
+        began = time.monotonic()
+        for client, _ in pairs:
+            meanwhile(client.sendall, bytes(200_000))
+        for _, s in pairs:
+            read_exactly(s, 200_000)
+        took = time.monotonic() - began
+        check(took > 1.2, f"3 x 200,000 bytes took {took:.2f} s")
 
 
 def leaves_no_files():
@@ -462,8 +480,8 @@ def documented():
     check(len(options) > 20 and not missing, "not documented:", missing)
 
 
-CASES = [installs, documented, bad_input, checks_files, reloads, leaves_no_files, reloads_under_load, upgrades_under_load, failed_upgrade, drains,
-         drains_in_turn, ends_at_once, descriptors, short_of_descriptors, activation, activation_unix, notifies, shows, log_formats]
+CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, leaves_no_files, reloads_under_load,
+         upgrades_under_load, failed_upgrade, drains, drains_in_turn, ends_at_once, descriptors, short_of_descriptors, activation, activation_unix, notifies, shows, log_formats]
 
 if __name__ == "__main__":
     for one in CASES:

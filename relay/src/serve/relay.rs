@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 use super::accept;
 use super::inherit::Passed;
 use super::shared::{Role, Service, Shared};
-use super::sources::Sources;
 use crate::balance::Backends;
 use crate::config::{Config, Listener, Pool};
 use crate::log::Format;
@@ -153,11 +152,15 @@ impl Relay {
             log,
             pool,
             routes,
-            sources: Sources::new(spec, before.map(|s| &s.sources)),
-            bandwidth: spec
-                .total_bandwidth
-                .map(|rate| Arc::new(Bucket::bandwidth(rate))),
-            rate: spec.rate.map(|rate| Bucket::new(rate, rate)),
+            sources: before.map(|s| s.sources.clone()).unwrap_or_default(),
+            bandwidth: kept(
+                before.and_then(|s| s.bandwidth.as_ref()),
+                spec.total_bandwidth,
+                Bucket::bandwidth,
+            ),
+            rate: kept(before.and_then(|s| s.rate.as_ref()), spec.rate, |rate| {
+                Bucket::new(rate, rate)
+            }),
             stats: self.shared.stats_of(&spec.name),
             spec: spec.clone(),
         }))
@@ -254,5 +257,19 @@ impl Open {
             }
             Role::Admin => false,
         }
+    }
+}
+
+/// Returns a bucket for `rate`: the one `before` a reload if the rate is still the same, because
+/// live connections go on with that one. Otherwise calls `new`.
+fn kept(
+    before: Option<&Arc<Bucket>>,
+    rate: Option<u64>,
+    new: impl FnOnce(u64) -> Bucket,
+) -> Option<Arc<Bucket>> {
+    let rate = rate?;
+    match before {
+        Some(bucket) if bucket.rate() == rate => Some(bucket.clone()),
+        _ => Some(Arc::new(new(rate))),
     }
 }

@@ -99,7 +99,7 @@ pub struct Service {
     pub routes: Vec<Arc<Backends>>,
     pub sources: Arc<Sources>,
     pub bandwidth: Option<Arc<Bucket>>,
-    pub rate: Option<Bucket>,
+    pub rate: Option<Arc<Bucket>>,
     pub stats: Arc<Stats>,
 }
 

@@ -37,6 +37,11 @@ impl Bucket {
         Self::new(rate, (rate / 20).max(1))
     }
 
+    /// Returns the number of tokens that the bucket gets per second.
+    pub fn rate(&self) -> u64 {
+        self.rate as u64
+    }
+
     /// Returns the size of a slice of the bandwidth: all that the bucket holds.
     pub fn slice(&self) -> u64 {
         self.most as u64
