@@ -69,7 +69,7 @@ pub struct Direction<'a> {
     pub sink: &'a Stream,
     pub way: &'a Way,
     pub other: &'a Way,
-    /// [`Kernel::state`](super::Kernel::state) when this direction last asked for it.
+    /// [`Kernel::state`](super::Kernel::state) before this direction last chose whether to splice.
     asked: u64,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Direction<'a> {
             sink,
             way,
             other,
-            asked: link.kernel.state(),
+            asked: link.asked,
         }
     }
 
@@ -128,8 +128,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    fn do_without(&mut self, mode: Mode, why: impl Into<Arc<str>>) -> Step {
-        self.asked = self.link.kernel.state();
+    fn do_without(&self, mode: Mode, why: impl Into<Arc<str>>) -> Step {
         self.way.chosen.set(mode, why);
         Step::Again
     }
@@ -225,6 +224,8 @@ impl<'a> Direction<'a> {
             }
         }
         let grant = self.grant().await;
+        // Read this before the attempt: if the module comes after the attempt, the number changes.
+        self.asked = self.link.kernel.state();
         let idle = if self.is_paced() {
             Some(SLICE_IDLE)
         } else {
@@ -350,7 +351,7 @@ impl<'a> Direction<'a> {
     }
 
     /// Chooses how to go on after the kernel has refused to splice with the error `e`.
-    fn refused(&mut self, e: io::Error) -> Step {
+    fn refused(&self, e: io::Error) -> Step {
         if sys::is(&e, Errno::NOTCONN) && self.link.limits.wanted != Wanted::Auto {
             // The source may have received bytes before its connection ended: copy them.
             return self.do_without(Mode::Copy, "a connection had ended before");
@@ -377,6 +378,7 @@ impl<'a> Direction<'a> {
     /// Goes on in another mode. An administrator has ended the splice, or it met bytes that it
     /// cannot move.
     fn left(&mut self) -> Step {
+        self.asked = self.link.kernel.state();
         self.link.kernel.probe();
         let why = if self.link.kernel.is_available() {
             "the kernel ended the splice".into()
@@ -532,4 +534,35 @@ fn has_error(socket: &Stream) -> bool {
         tv_nsec: 0,
     };
     poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::ERR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Kernel, Limits, Pipes};
+    use super::*;
+
+    async fn stream() -> Stream {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = server.local_addr().unwrap();
+        Stream::Tcp(tokio::net::TcpStream::connect(address).await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn it_notices_a_module_that_came_before_it_began() {
+        let kernel = Arc::new(Kernel::default());
+        let pipes = Arc::new(Pipes::default());
+        let (client, target) = (stream().await, stream().await);
+        let link = Link::new(client, target, Limits::default(), kernel.clone(), pipes);
+        kernel.set(true);
+        for up in [true, false] {
+            let mut direction = Direction::new(&link, up);
+            assert_eq!(direction.way.chosen.mode(), Mode::Pipe);
+            direction.ask_again();
+            assert_eq!(direction.way.chosen.mode(), Mode::Sosplice);
+            // The kernel refuses this connection. The direction tries again only if that changes.
+            direction.do_without(Mode::Pipe, "refused");
+            direction.ask_again();
+            assert_eq!(direction.way.chosen.mode(), Mode::Pipe);
+        }
+    }
 }
