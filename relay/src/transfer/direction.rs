@@ -164,6 +164,28 @@ impl<'a> Direction<'a> {
         }
     }
 
+    /// Waits until the source is readable and the sink has room.
+    async fn wait_both(&self) -> Result<(), End> {
+        self.wait_readable().await?;
+        loop {
+            // The kernel has filled the sink without tokio's knowledge. On `EAGAIN` tokio forgets
+            // that the sink was writable. poll(2) has told TCP that somebody waits for room.
+            let room = self.sink.try_io(Interest::WRITABLE, || {
+                let shown = shown(self.sink, PollFlags::OUT);
+                if shown.is_empty() {
+                    would_block()
+                } else {
+                    Ok(())
+                }
+            });
+            match room {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.wait_writable().await?,
+                // The splice finds an error of the sink.
+                _ => return Ok(()),
+            }
+        }
+    }
+
     async fn wait_writable(&self) -> Result<(), End> {
         loop {
             match self.within_idle(self.sink.writable()).await? {
@@ -217,9 +239,11 @@ impl<'a> Direction<'a> {
     }
 
     async fn spliced(&mut self) -> Step {
-        // Take no slice of the bandwidth before the source has bytes.
+        // Take no slice of the bandwidth before the source has bytes and the sink has room. A splice
+        // that cannot move a byte would keep its slice from others. It would also end long before
+        // the idle time, so that this direction never found itself idle.
         if self.is_paced() {
-            if let Err(end) = self.wait_readable().await {
+            if let Err(end) = self.wait_both().await {
                 return Step::End(end);
             }
         }
@@ -528,12 +552,21 @@ fn would_block<T>() -> io::Result<T> {
 }
 
 fn has_error(socket: &Stream) -> bool {
-    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    shown(socket, PollFlags::empty()).contains(PollFlags::ERR)
+}
+
+/// Returns what poll(2) shows for the socket: those of `events` that hold, and errors. If poll(2)
+/// fails, returns nothing.
+fn shown(socket: &Stream, events: PollFlags) -> PollFlags {
+    let mut fds = [PollFd::new(socket, events)];
     let now = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::ERR)
+    match poll(&mut fds, Some(&now)) {
+        Ok(_) => fds[0].revents(),
+        Err(_) => PollFlags::empty(),
+    }
 }
 
 #[cfg(test)]
