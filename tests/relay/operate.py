@@ -478,6 +478,12 @@ def documented():
     options = set(re.findall(r"--([a-z-]+)", run(PROGRAM, "--help"))) - {"help", "version"}
     missing = [o for o in options if f"--{o}" not in page]
     check(len(options) > 20 and not missing, "not documented:", missing)
+    # The synopsis names options, but does not describe them.
+    commands = page[page.index(".SH COMMANDS"):]
+    for command in ("check", "status", "top"):
+        options = set(re.findall(r"--([a-z-]+)", run(PROGRAM, command, "--help"))) - {"help", "version"}
+        missing = [o for o in options if f"--{o}" not in commands]
+        check(not missing, command, "not documented:", missing)
 
 
 CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, leaves_no_files, reloads_under_load,
