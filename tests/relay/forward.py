@@ -164,11 +164,17 @@ def idle_stuck(mode):
     """A connection is idle too if the target reads nothing, with a limit of the bandwidth or not."""
     for more in ("", "bandwidth = '100M'\n"):
         with Pair(mode, f"idle = '700ms'\n{more}") as p:
+            # Both directions have moved bytes before.
+            p.client.sendall(LATE)
+            check(read_exactly(p.target, len(LATE)) == LATE)
+            p.target.sendall(LATE)
+            check(read_exactly(p.client, len(LATE)) == LATE)
+
             def send():
                 try:
                     while True:
                         p.client.sendall(UP)
-                except ConnectionResetError:
+                except OSError:
                     pass
             talk = meanwhile(send)
             p.ended("idle")

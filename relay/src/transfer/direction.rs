@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use tokio::io::Interest;
 
@@ -171,11 +171,10 @@ impl<'a> Direction<'a> {
             // The kernel has filled the sink without tokio's knowledge. On `EAGAIN` tokio forgets
             // that the sink was writable. poll(2) has told TCP that somebody waits for room.
             let room = self.sink.try_io(Interest::WRITABLE, || {
-                let shown = shown(self.sink, PollFlags::OUT);
-                if shown.is_empty() {
-                    would_block()
-                } else {
+                if self.sink.has_room() {
                     Ok(())
+                } else {
+                    would_block()
                 }
             });
             match room {
@@ -552,21 +551,7 @@ fn would_block<T>() -> io::Result<T> {
 }
 
 fn has_error(socket: &Stream) -> bool {
-    shown(socket, PollFlags::empty()).contains(PollFlags::ERR)
-}
-
-/// Returns what poll(2) shows for the socket: those of `events` that hold, and errors. If poll(2)
-/// fails, returns nothing.
-fn shown(socket: &Stream, events: PollFlags) -> PollFlags {
-    let mut fds = [PollFd::new(socket, events)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    match poll(&mut fds, Some(&now)) {
-        Ok(_) => fds[0].revents(),
-        Err(_) => PollFlags::empty(),
-    }
+    socket.poll_now(PollFlags::empty()).contains(PollFlags::ERR)
 }
 
 #[cfg(test)]
