@@ -230,6 +230,21 @@ def failed_upgrade():
             check(s.recv(1) == b"x")
 
 
+def upgrade_without_a_listener():
+    """If the new process has no listener for a Unix socket, the file of that socket goes."""
+    echo = Echo()
+    a, b = (config(echo.to(), name=name, listen=f"unix:{path(name)}") for name in ("a.sock", "b.sock"))
+    with Relay(a + b) as relay:
+        relay.rewrite(a)
+        relay.signal(signal.SIGUSR2)
+        pid = int(relay.said.until(r"process (\d+) has taken over"))
+        check(relay.process.wait(60) == 0)
+        check(os.path.exists(path("a.sock")) and not os.path.exists(path("b.sock")), os.listdir(lib.FOLDER.name))
+        os.kill(pid, signal.SIGTERM)
+        relay.log.rest()    # ends when no process has its standard output any more
+        check(not os.path.exists(path("a.sock")), "after SIGTERM")
+
+
 def drains():
     server = listener()
     with Relay(config(target(server), "", "one")) as relay:
@@ -487,7 +502,8 @@ def documented():
 
 
 CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, leaves_no_files, reloads_under_load,
-         upgrades_under_load, failed_upgrade, drains, drains_in_turn, ends_at_once, descriptors, short_of_descriptors, activation, activation_unix, notifies, shows, log_formats]
+         upgrades_under_load, failed_upgrade, upgrade_without_a_listener, drains, drains_in_turn, ends_at_once, descriptors,
+         short_of_descriptors, activation, activation_unix, notifies, shows, log_formats]
 
 if __name__ == "__main__":
     for one in CASES:

@@ -5,6 +5,7 @@
 use std::env;
 use std::os::fd::{OwnedFd, RawFd};
 
+use crate::log::say;
 use crate::net::{Address, Bound, sys};
 
 /// The environment variable by which a relay passes its sockets on, in the lines that
@@ -83,9 +84,17 @@ impl Passed {
         Some(self.0.swap_remove(at).1)
     }
 
-    /// Returns the names of the sockets that no listener has taken.
-    pub fn rest(&self) -> impl Iterator<Item = &Address> {
-        self.0.iter().filter_map(|(names, _)| names.first())
+    /// Closes the sockets that no listener has taken: clients would wait there in vain. Reports them,
+    /// and removes the files of those that a relay bound.
+    pub fn close(self) {
+        for (names, bound) in self.0 {
+            if let Some(name) = names.first() {
+                say(format!(
+                    "the socket {name} was passed, and no listener wants it"
+                ));
+            }
+            bound.remove_file();
+        }
     }
 }
 

@@ -61,13 +61,7 @@ pub fn run(
         shared.kernel.probe();
         insist(&config, &shared.kernel)?;
         let relay = Relay::start(config, shared.clone(), &mut passed).await?;
-        for name in passed.rest() {
-            say(format!(
-                "the socket {name} was passed, and no listener wants it"
-            ));
-        }
-        // Close the sockets that no listener has taken. Otherwise clients would wait there in vain.
-        drop(passed);
+        passed.close();
         let process = Process {
             relay,
             shared: shared.clone(),
