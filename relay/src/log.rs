@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{
+    Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel,
+};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
@@ -105,11 +107,20 @@ fn quoted(text: &str) -> String {
 /// The queue of a thread that writes the lines. A slow reader of standard output therefore delays
 /// no connection.
 pub struct Log {
-    queue: SyncSender<String>,
+    queue: SyncSender<Entry>,
     lost: AtomicU64,
 }
 
+enum Entry {
+    Line(String),
+    /// The thread sends here when it has written all lines queued before.
+    Flush(Sender<()>),
+}
+
 const QUEUE: usize = 16_384;
+
+/// Most time that [`Log::flush`] waits.
+const FLUSH: Duration = Duration::from_secs(1);
 
 impl Log {
     /// Starts the thread.
@@ -120,18 +131,22 @@ impl Log {
         let (queue, lines) = sync_channel(QUEUE);
         thread::Builder::new()
             .name("log".into())
-            .spawn(move || write_lines(&lines))?;
-        Ok(Log {
+            .spawn(move || write_lines(&lines, io::stdout()))?;
+        Ok(Log::new(queue))
+    }
+
+    fn new(queue: SyncSender<Entry>) -> Log {
+        Log {
             queue,
             lost: AtomicU64::new(0),
-        })
+        }
     }
 
     pub fn line(&self, format: Format, line: &Line) {
         if format == Format::Off {
             return;
         }
-        match self.queue.try_send(line.write(format)) {
+        match self.queue.try_send(Entry::Line(line.write(format))) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.lost.fetch_add(1, Ordering::Relaxed);
@@ -145,36 +160,49 @@ impl Log {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Gives the thread half a second to write the queued lines. Returns at once if the queue is
-    /// full or the thread has ended.
-    pub fn flush(&self) {
-        for _ in 0..100 {
-            // The thread writes nothing for an empty text.
-            if self.queue.try_send(String::new()).is_err() {
-                return;
-            }
+    /// Waits until the thread has written all lines queued before, for a second at most. Returns
+    /// false if it has not: the reader of standard output is too slow, or gone.
+    pub fn flush(&self) -> bool {
+        let end = Instant::now() + FLUSH;
+        let (written, acknowledged) = channel();
+        let mut entry = Entry::Flush(written);
+        while let Err(e) = self.queue.try_send(entry) {
+            entry = match e {
+                // std's queue has no send with a time limit.
+                TrySendError::Full(entry) if Instant::now() < end => entry,
+                _ => return false,
+            };
             thread::sleep(Duration::from_millis(5));
         }
+        let left = end.saturating_duration_since(Instant::now());
+        acknowledged.recv_timeout(left).is_ok()
     }
 }
 
-fn write_lines(lines: &Receiver<String>) {
-    let mut out = BufWriter::new(io::stdout());
+fn write_lines(entries: &Receiver<Entry>, out: impl Write) {
+    let mut out = BufWriter::new(out);
     loop {
-        let line = match lines.try_recv() {
-            Ok(line) => line,
+        let entry = match entries.try_recv() {
+            Ok(entry) => entry,
             Err(TryRecvError::Empty) => {
                 if out.flush().is_err() {
                     return;
                 }
-                match lines.recv() {
-                    Ok(line) => line,
+                match entries.recv() {
+                    Ok(entry) => entry,
                     Err(_) => return,
                 }
             }
             Err(TryRecvError::Disconnected) => return,
         };
-        if out.write_all(line.as_bytes()).is_err() {
+        let done = match entry {
+            Entry::Line(line) => out.write_all(line.as_bytes()),
+            Entry::Flush(written) => out.flush().map(|()| {
+                // The caller may have given up.
+                let _ = written.send(());
+            }),
+        };
+        if done.is_err() {
             return;
         }
     }
@@ -238,6 +266,75 @@ mod tests {
             line().write(Format::Logfmt),
             "client=127.0.0.1:1 why=\"a \\\"b\\\"\\n\" up=5 duration=1.500000\n"
         );
+    }
+
+    /// An output whose writes wait until the test reads.
+    struct Output {
+        began: Sender<()>,
+        read: SyncSender<Vec<u8>>,
+    }
+
+    impl Write for Output {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let gone = io::ErrorKind::BrokenPipe;
+            let _ = self.began.send(());
+            self.read.send(bytes.to_vec()).map_err(|_| gone)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Returns a log, what to read of its output, and a message for the begin of each write.
+    fn log(queue: usize) -> (Log, Receiver<Vec<u8>>, Receiver<()>) {
+        let (queue, entries) = sync_channel(queue);
+        let (write, read) = sync_channel(0);
+        let (tell, began) = channel();
+        let output = Output {
+            began: tell,
+            read: write,
+        };
+        thread::spawn(move || write_lines(&entries, output));
+        (Log::new(queue), read, began)
+    }
+
+    #[test]
+    fn a_flush_ends_when_the_lines_are_written() {
+        let (log, read, _began) = log(4);
+        let reader = thread::spawn(move || read.into_iter().flatten().collect::<Vec<_>>());
+        log.line(Format::Json, &line());
+        assert!(log.flush());
+        drop(log);
+        assert_eq!(
+            reader.join().unwrap(),
+            line().write(Format::Json).as_bytes()
+        );
+    }
+
+    #[test]
+    fn a_flush_waits_for_room_in_a_full_queue() {
+        let (log, read, began) = log(2);
+        log.line(Format::Json, &line());
+        began.recv().unwrap();
+        // The thread waits for its reader, and takes nothing from the queue.
+        while log.lost() == 0 {
+            log.line(Format::Json, &line());
+        }
+        let flush = thread::spawn(move || log.flush());
+        // Time in which the flush finds the queue full.
+        thread::sleep(Duration::from_millis(50));
+        let lines = read.into_iter().flatten().filter(|b| *b == b'\n').count();
+        assert!(flush.join().unwrap());
+        assert_eq!(lines, 3);
+    }
+
+    #[test]
+    fn a_flush_gives_up_after_a_second() {
+        let (log, _read, _began) = log(2);
+        log.line(Format::Json, &line());
+        assert!(!log.flush());
     }
 
     #[test]

@@ -160,6 +160,27 @@ def idle(mode):
         p.ended("idle", 10, 0)
 
 
+def idle_stuck(mode):
+    """A connection is idle too if the target reads nothing, with a limit of the bandwidth or not."""
+    for more in ("", "bandwidth = '100M'\n"):
+        with Pair(mode, f"idle = '700ms'\n{more}") as p:
+            # Both directions have moved bytes before.
+            p.client.sendall(LATE)
+            check(read_exactly(p.target, len(LATE)) == LATE)
+            p.target.sendall(LATE)
+            check(read_exactly(p.client, len(LATE)) == LATE)
+
+            def send():
+                try:
+                    while True:
+                        p.client.sendall(UP)
+                except OSError:
+                    pass
+            talk = meanwhile(send)
+            p.ended("idle")
+            talk.join()
+
+
 def bandwidth(mode):
     with Pair(mode, "bandwidth = '400K'\n") as p:
         p.client.sendall(b"begin")
@@ -188,6 +209,22 @@ def shared_bandwidth(mode):
         took = time.monotonic() - began
         check(1.2 < took < 6, f"3 x 200,000 bytes took {took:.2f} s")
         for s in [s for pair in others for s in pair]:
+            s.close()
+
+
+def both_bandwidths(mode):
+    """A connection's own bandwidth does not lower that of the listener."""
+    with Pair(mode, "bandwidth = '100K'\ntotal_bandwidth = '800K'\n") as p:
+        pairs = [(p.client, p.target)] + [p.connect() for _ in range(7)]
+        began = time.monotonic()
+        for client, _ in pairs:
+            meanwhile(client.sendall, UP[:100_000])
+        for _, server in pairs:
+            check(read_exactly(server, 100_000) == UP[:100_000], "other bytes came")
+        took = time.monotonic() - began
+        # At 100 K each this takes 1 s. At 100 K for all it would take 8 s.
+        check(0.8 < took < 4, f"8 x 100,000 bytes took {took:.2f} s")
+        for s in [s for pair in pairs for s in pair]:
             s.close()
 
 
@@ -245,8 +282,8 @@ def silence(mode):
         check(read_exactly(p.client, len(LATE)) == LATE)
 
 
-CASES = [half_closes, much, slow_reader, resets, early_answer, limit, idle, bandwidth,
-         shared_bandwidth, live_counts, round_trips, silence]
+CASES = [half_closes, much, slow_reader, resets, early_answer, limit, idle, idle_stuck,
+         bandwidth, shared_bandwidth, both_bandwidths, live_counts, round_trips, silence]
 
 if __name__ == "__main__":
     for mode in sys.argv[1:]:

@@ -13,8 +13,8 @@ import threading
 import time
 
 import lib
-from lib import (PROGRAM, Echo, Relay, accept, case, check, done, is_reset, listener, path, read_all,
-                 read_exactly, run, target, write)
+from lib import (PROGRAM, Echo, Relay, accept, case, check, done, is_reset, listener, meanwhile, path,
+                 read_all, read_exactly, run, target, write)
 
 LOAD = 4 if os.environ.get("TEST_FULL") else 1     # multiplies the changes under load
 
@@ -93,6 +93,45 @@ def reloads():
             check(False, "the old listener is still there")
         except ConnectionRefusedError:
             pass
+
+
+def reloads_keep_limits():
+    """Connections from before a reload and from after it share the bandwidth of their listener."""
+    server = listener()
+    text = config(target(server), "total_bandwidth = '400K'\nmode = 'copy'\n")
+    with Relay(text) as relay:
+        pairs = []
+        for _ in range(3):
+            pairs.append((relay.connect(), accept(server)))
+            relay.reload(text)
+        began = time.monotonic()
+        for client, _ in pairs:
+            meanwhile(client.sendall, bytes(200_000))
+        for _, s in pairs:
+            read_exactly(s, 200_000)
+        took = time.monotonic() - began
+        check(took > 1.2, f"3 x 200,000 bytes took {took:.2f} s")
+
+
+def leaves_no_files():
+    """A start or a reload that fails removes the files of the Unix sockets that it has made."""
+    echo = Echo(b"e")
+    busy = listener()
+    new = config(echo.to(), listen=f"unix:{path('new.sock')}") + config(echo.to(), name="two", listen=target(busy))
+    refused(["--config", write("new.toml", new)], f"cannot listen at {target(busy)}: Address already in use")
+    check(not os.path.exists(path("new.sock")), "after the start")
+    with Relay(config(echo.to(), listen=f"unix:{path('old.sock')}")) as relay:
+        relay.reload(new, good=False)
+        check(not os.path.exists(path("new.sock")), "after the reload")
+        check(list(relay.get()["listeners"]) == ["one"], relay.get()["listeners"])
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(path("old.sock"))
+            check(s.recv(1) == b"e", "the old configuration does not serve")
+        # A process that fails to take over leaves the files of this one.
+        relay.rewrite(new.replace("new.sock", "old.sock"))
+        relay.signal(signal.SIGUSR2)
+        relay.said.until("no upgrade")
+        check(os.path.exists(path("old.sock")), "after the upgrade")
 
 
 class Load:
@@ -191,6 +230,21 @@ def failed_upgrade():
             check(s.recv(1) == b"x")
 
 
+def upgrade_without_a_listener():
+    """If the new process has no listener for a Unix socket, the file of that socket goes."""
+    echo = Echo()
+    a, b = (config(echo.to(), name=name, listen=f"unix:{path(name)}") for name in ("a.sock", "b.sock"))
+    with Relay(a + b) as relay:
+        relay.rewrite(a)
+        relay.signal(signal.SIGUSR2)
+        pid = int(relay.said.until(r"process (\d+) has taken over"))
+        check(relay.process.wait(60) == 0)
+        check(os.path.exists(path("a.sock")) and not os.path.exists(path("b.sock")), os.listdir(lib.FOLDER.name))
+        os.kill(pid, signal.SIGTERM)
+        relay.log.rest()    # ends when no process has its standard output any more
+        check(not os.path.exists(path("a.sock")), "after SIGTERM")
+
+
 def drains():
     server = listener()
     with Relay(config(target(server), "", "one")) as relay:
@@ -219,6 +273,45 @@ def drains():
         check(json.loads(relay.log.rest()[0])["reason"] == "shutdown")
 
 
+def drains_in_turn():
+    """At SIGTERM, a client that waits for the limit of its listener is served too."""
+    echo = Echo()
+    with Relay(config(echo.to(), "max_connections = 1\n")) as relay:
+        first, second = relay.connect(), relay.connect()
+        first.sendall(b"x")
+        check(read_exactly(first, 1) == b"x")
+        relay.signal(signal.SIGTERM)
+        relay.said.until("1 connections may go on")
+        first.close()
+        second.sendall(b"x")
+        check(read_exactly(second, 1) == b"x", "not served")
+        # Time in which the relay must not end.
+        try:
+            relay.process.wait(1)
+            check(False, "the relay ended before its last connection")
+        except subprocess.TimeoutExpired:
+            pass
+        second.close()
+        check(relay.process.wait(60) == 0)
+        check([json.loads(line)["reason"] for line in relay.log.rest()] == ["closed"] * 2)
+
+
+def ends_at_once():
+    """A relay without connections ends as soon as its lines are written."""
+    echo = Echo()
+    times = []
+    for _ in range(5):
+        with Relay(config(echo.to())) as relay:
+            relay.connect().close()
+            relay.until(lambda s: s["listeners"]["one"]["ended"].get("closed"))
+            began = time.monotonic()
+            relay.signal(signal.SIGTERM)
+            check(relay.process.wait(60) == 0)
+            times.append(time.monotonic() - began)
+            check(json.loads(relay.log.rest()[0])["reason"] == "closed")
+    check(min(times) < 0.4, f"it takes {min(times):.2f} s")
+
+
 def descriptors():
     """If the limit of open files is low, clients wait until they are served."""
     echo = Echo()
@@ -237,18 +330,22 @@ def descriptors():
 
 
 def short_of_descriptors():
-    """If accept(2) fails with EMFILE below the limit of connections, clients wait too."""
+    """If accept(2) fails with EMFILE below the limit of connections, clients wait too. Checks that
+    fail with EMFILE take no target down."""
     echo = Echo()
-    with Relay(config(echo.to())) as relay:
+    with Relay(config(echo.to(), "health = { interval = '50ms', fall = 1 }\n")) as relay:
         limits = resource.prlimit(relay.pid, resource.RLIMIT_NOFILE)
         used = len(os.listdir(f"/proc/{relay.pid}/fd"))
         resource.prlimit(relay.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
         held = [relay.connect() for _ in range(5)]
         relay.said.until(r"accept: Too many open files .*: waiting")
+        time.sleep(0.5)     # time for some checks
         resource.prlimit(relay.pid, resource.RLIMIT_NOFILE, limits)
         for s in held:
             s.sendall(b"x")
             check(s.recv(1) == b"x")
+        [target_] = relay.get()["targets"]
+        check(target_["up"] and target_["failures_total"] == 0, target_)
 
 
 def activation():
@@ -269,6 +366,43 @@ def activation():
         relay.said.until("Listening on")
         with socket.create_connection(("127.0.0.1", int(where.split(":")[1])), 60) as s:
             check(s.recv(1) == b"e")
+
+
+def activation_unix():
+    """The file of a Unix socket that systemd passed stays, over an upgrade too. The relay removes the
+    files of its own ones."""
+    echo = Echo(b"e")
+    starter = shutil.which("systemd-socket-activate") or shutil.which("systemd-socket-activate", path="/usr/lib/systemd:/usr/bin")
+    before = [starter, "-l", path("passed.sock"), "--fdname=web"]
+
+    def ask(name):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(60)
+            s.connect(path(name))
+            check(s.recv(1) == b"e")
+
+    def files():
+        return [name for name in ("passed.sock", "own.sock") if os.path.exists(path(name))]
+    both = config(echo.to(), listen="systemd:web") + config(echo.to(), name="two", listen=f"unix:{path('own.sock')}")
+    for upgrade in (False, True):
+        with Relay(both, before=before, wait=False) as relay:
+            relay.said.until("Listening on")
+            ask("passed.sock")
+            ask("own.sock")
+            pid = relay.pid
+            if upgrade:
+                relay.signal(signal.SIGUSR2)
+                pid = int(relay.said.until(r"process (\d+) has taken over"))
+                check(relay.process.wait(60) == 0 and files() == ["passed.sock", "own.sock"], files())
+            os.kill(pid, signal.SIGTERM)
+            relay.log.rest()    # ends when no process has its standard output any more
+            check(files() == ["passed.sock"], "upgrade:", upgrade, "files:", files())
+            os.remove(path("passed.sock"))
+    with Relay(both, before=before, wait=False) as relay:
+        relay.said.until("Listening on")
+        ask("passed.sock")
+        relay.reload(config(echo.to()))
+        check(files() == ["passed.sock"], "after a reload:", files())
 
 
 def notifies():
@@ -359,10 +493,17 @@ def documented():
     options = set(re.findall(r"--([a-z-]+)", run(PROGRAM, "--help"))) - {"help", "version"}
     missing = [o for o in options if f"--{o}" not in page]
     check(len(options) > 20 and not missing, "not documented:", missing)
+    # The synopsis names options, but does not describe them.
+    commands = page[page.index(".SH COMMANDS"):]
+    for command in ("check", "status", "top"):
+        options = set(re.findall(r"--([a-z-]+)", run(PROGRAM, command, "--help"))) - {"help", "version"}
+        missing = [o for o in options if f"--{o}" not in commands]
+        check(not missing, command, "not documented:", missing)
 
 
-CASES = [installs, documented, bad_input, checks_files, reloads, reloads_under_load, upgrades_under_load, failed_upgrade, drains, descriptors,
-         short_of_descriptors, activation, notifies, shows, log_formats]
+CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, leaves_no_files, reloads_under_load,
+         upgrades_under_load, failed_upgrade, upgrade_without_a_listener, drains, drains_in_turn, ends_at_once, descriptors,
+         short_of_descriptors, activation, activation_unix, notifies, shows, log_formats]
 
 if __name__ == "__main__":
     for one in CASES:

@@ -33,7 +33,14 @@ pub async fn connect(peer: &Peer, time: Duration) -> io::Result<Stream> {
     }
 }
 
-async fn once(peer: &Peer) -> io::Result<Stream> {
+/// True if the error of a connect attempt is a shortage of descriptors, memory or local ports. It
+/// tells nothing about the peer.
+pub fn is_own_shortage(error: &io::Error) -> bool {
+    sys::is_shortage(error) || error.kind() == io::ErrorKind::AddrNotAvailable
+}
+
+/// Connects to `peer`. Waits for no resources.
+pub(super) async fn once(peer: &Peer) -> io::Result<Stream> {
     match peer {
         Peer::Ip(address) => TcpStream::connect(address).await.map(Stream::Tcp),
         Peer::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),

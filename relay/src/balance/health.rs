@@ -34,12 +34,18 @@ struct State {
 struct Down {
     until: Instant,
     back_off: Duration,
-    /// When the current trial began: the one connection or check that may try the target.
-    trying: Option<Instant>,
+    /// True while a trial is under way: the one [`Attempt`] that may try the target.
+    trying: bool,
 }
 
-/// Time after which a trial that has reported no result no longer excludes another one.
-const TRIAL: Duration = Duration::from_secs(60);
+/// A connect attempt or a check. Its result decides whether the target is up. If it is dropped
+/// without a result, another one may try.
+pub struct Attempt {
+    target: Arc<Target>,
+    /// True if this is a trial. While the target is down, only the trial's result counts: other
+    /// attempts began before that.
+    trial: bool,
+}
 
 impl Target {
     pub fn new(name: Address, peer: Peer) -> Target {
@@ -83,28 +89,40 @@ impl Target {
         }
     }
 
-    /// True if the caller may connect now. If the target is down, this begins a trial, and nothing
-    /// else may try the target until that has a result.
-    pub fn begin_trial(&self, now: Instant) -> bool {
-        match &mut self.lock().down {
-            None => true,
+    /// Begins an attempt. If the target is down, that is a trial. Returns `None` if nothing may try
+    /// the target now.
+    pub fn begin(self: &Arc<Self>, now: Instant) -> Option<Attempt> {
+        let trial = match &mut self.lock().down {
+            None => false,
             Some(down) if down.may_try(now) => {
-                down.trying = Some(now);
+                down.trying = true;
                 true
             }
-            Some(_) => false,
-        }
+            Some(_) => return None,
+        };
+        let target = self.clone();
+        Some(Attempt { target, trial })
+    }
+}
+
+impl Attempt {
+    pub fn target(&self) -> &Arc<Target> {
+        &self.target
     }
 
-    /// Records a connection that was made, or a check that passed. Returns true if that brought the
-    /// target up.
-    pub fn succeeded(&self, pool: &Pool, by_check: bool) -> bool {
-        let mut state = self.lock();
+    /// Records that the connection was made, or that the check passed. Returns true if that brought
+    /// the target up.
+    pub fn succeeded(mut self, pool: &Pool, by_check: bool) -> bool {
+        let trial = std::mem::take(&mut self.trial);
+        let mut state = self.target.lock();
         state.failed = 0;
         let Some(down) = &mut state.down else {
             return false;
         };
-        down.trying = None;
+        if !trial {
+            return false;
+        }
+        down.trying = false;
         if by_check {
             // The back-off must not delay the next check.
             down.until = Instant::now();
@@ -117,43 +135,51 @@ impl Target {
         true
     }
 
-    /// Records a connect attempt or a check that failed. Returns true if that took the target down.
-    pub fn failed(&self, pool: &Pool) -> bool {
-        self.failures.fetch_add(1, Ordering::Relaxed);
-        let mut state = self.lock();
-        state.passed = 0;
-        state.failed = state.failed.saturating_add(1);
-        let enough = state.failed >= pool.fall;
+    /// Records a failure. Returns true if that took the target down.
+    pub fn failed(mut self, pool: &Pool) -> bool {
+        let trial = std::mem::take(&mut self.trial);
+        self.target.failures.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.target.lock();
         let (first, most) = pool.back_off;
         let now = Instant::now();
         match &mut state.down {
-            // This is no trial: the attempt began while the target was up.
-            Some(down) if down.trying.is_none() => false,
-            Some(down) => {
+            Some(down) if trial => {
+                down.trying = false;
                 down.back_off = (down.back_off * 2).min(most);
                 down.until = now + jittered(down.back_off);
-                down.trying = None;
+                state.passed = 0;
                 false
             }
-            None if enough => {
+            Some(_) => false,
+            None => {
+                state.failed = state.failed.saturating_add(1);
+                if state.failed < pool.fall {
+                    return false;
+                }
                 state.down = Some(Down {
                     until: now + jittered(first),
                     back_off: first,
-                    trying: None,
+                    trying: false,
                 });
                 true
             }
-            None => false,
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if self.trial {
+            if let Some(down) = &mut self.target.lock().down {
+                down.trying = false;
+            }
         }
     }
 }
 
 impl Down {
     fn may_try(&self, now: Instant) -> bool {
-        let tried = self
-            .trying
-            .is_some_and(|since| now.duration_since(since) < TRIAL);
-        now >= self.until && !tried
+        now >= self.until && !self.trying
     }
 }
 
@@ -192,40 +218,74 @@ mod tests {
             .unwrap()
     }
 
-    fn target() -> Target {
-        Target::new("a:1".parse().unwrap(), Peer::Unnamed)
+    fn target() -> Arc<Target> {
+        Arc::new(Target::new("a:1".parse().unwrap(), Peer::Unnamed))
     }
 
     #[test]
     fn it_is_down_after_some_failures_and_tried_after_the_back_off() {
         let (pool, target) = (pool(false), target());
         let now = Instant::now();
-        assert!(!target.failed(&pool) && target.may_try(&pool, now));
-        target.succeeded(&pool, false);
-        assert!(!target.failed(&pool));
-        assert!(target.failed(&pool) && !target.is_up());
+        let begin = |at| target.begin(at).unwrap();
+        assert!(!begin(now).failed(&pool) && target.may_try(&pool, now));
+        begin(now).succeeded(&pool, false);
+        assert!(!begin(now).failed(&pool));
+        assert!(begin(now).failed(&pool) && !target.is_up());
         assert!(!target.may_try(&pool, now + Duration::from_secs(9)));
         let later = now + Duration::from_secs(13);
-        assert!(target.may_try(&pool, later) && target.begin_trial(later));
-        assert!(!target.begin_trial(later), "one connection tries it out");
-        assert!(!target.failed(&pool));
+        assert!(target.may_try(&pool, later));
+        let trial = begin(later);
+        assert!(target.begin(later).is_none(), "one connection tries it out");
+        assert!(!trial.failed(&pool));
         assert!(
             !target.may_try(&pool, Instant::now() + Duration::from_secs(14)),
             "15 s now"
         );
-        assert!(target.begin_trial(Instant::now() + Duration::from_secs(19)));
-        assert!(target.succeeded(&pool, false) && target.is_up());
+        let trial = begin(Instant::now() + Duration::from_secs(19));
+        assert!(trial.succeeded(&pool, false) && target.is_up());
     }
 
     #[test]
     fn checks_bring_it_up_after_some_successes() {
         let (pool, target) = (pool(true), target());
         let later = Instant::now() + Duration::from_secs(100);
-        target.failed(&pool);
-        target.failed(&pool);
+        target.begin(later).unwrap().failed(&pool);
+        target.begin(later).unwrap().failed(&pool);
         assert!(!target.may_try(&pool, later), "the checks find out");
-        assert!(target.begin_trial(later));
-        assert!(!target.succeeded(&pool, true) && !target.is_up());
-        assert!(target.succeeded(&pool, true) && target.is_up());
+        let check = || target.begin(later).unwrap().succeeded(&pool, true);
+        assert!(!check() && !target.is_up());
+        assert!(check() && target.is_up());
+    }
+
+    #[test]
+    fn attempts_from_before_it_went_down_do_not_count() {
+        for with_checks in [false, true] {
+            let (pool, target) = (pool(with_checks), target());
+            let now = Instant::now();
+            let mut old: Vec<_> = (0..5).map(|_| target.begin(now).unwrap()).collect();
+            let mut next = || old.pop().unwrap();
+            next().failed(&pool);
+            assert!(next().failed(&pool) && !target.is_up());
+            assert!(!next().succeeded(&pool, false) && !target.is_up());
+            let later = now + Duration::from_secs(13);
+            let trial = target.begin(later).unwrap();
+            next().failed(&pool);
+            drop(next());
+            assert!(target.begin(later).is_none(), "the trial goes on");
+            trial.succeeded(&pool, with_checks);
+            assert_ne!(target.is_up(), with_checks, "a second check must pass");
+        }
+    }
+
+    #[test]
+    fn a_trial_without_a_result_lets_another_one_begin() {
+        let (pool, target) = (pool(false), target());
+        let later = Instant::now() + Duration::from_secs(13);
+        for _ in 0..2 {
+            target.begin(later).unwrap().failed(&pool);
+        }
+        drop(target.begin(later).unwrap());
+        let trial = target.begin(later).unwrap();
+        assert!(trial.succeeded(&pool, false) && target.is_up());
     }
 }

@@ -5,6 +5,6 @@ mod connect;
 mod health;
 mod pool;
 
-pub use connect::connect;
-pub use health::{Entered, Target};
+pub use connect::{connect, is_own_shortage};
+pub use health::{Attempt, Entered, Target};
 pub use pool::{Backends, Known, resolve};

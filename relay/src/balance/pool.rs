@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::connect;
-use super::health::Target;
+use super::connect::{is_own_shortage, once};
+use super::health::{Attempt, Target};
 use crate::config::{Balance, Check, Pool};
 use crate::log::say;
 use crate::net::{Address, Peer, Stream, source_key};
@@ -129,13 +129,14 @@ impl Backends {
     async fn check_all(self: &Arc<Self>, check: &Check) {
         let mut running = JoinSet::new();
         for target in self.targets().iter() {
-            if target.begin_trial(Instant::now()) {
-                let (pool, target, check) = (self.clone(), target.clone(), check.clone());
+            if let Some(attempt) = target.begin(Instant::now()) {
+                let (pool, check) = (self.clone(), check.clone());
                 running.spawn(async move {
-                    match timeout(check.timeout, try_out(&target, &check)).await {
-                        Ok(Ok(())) => pool.succeeded(&target, true),
-                        Ok(Err(e)) => pool.failed(&target, &format!("check: {e}")),
-                        Err(_) => pool.failed(&target, "check: no answer in time"),
+                    match timeout(check.timeout, try_out(attempt.target(), &check)).await {
+                        Ok(Ok(())) => pool.succeeded(attempt, true),
+                        Ok(Err(e)) if is_own_shortage(&e) => {}
+                        Ok(Err(e)) => pool.failed(attempt, &format!("check: {e}")),
+                        Err(_) => pool.failed(attempt, "check: no answer in time"),
                     }
                 });
             }
@@ -143,20 +144,23 @@ impl Backends {
         while running.join_next().await.is_some() {}
     }
 
-    pub fn succeeded(&self, target: &Target, by_check: bool) {
-        if target.succeeded(&self.spec, by_check) {
-            say(format!("target {} is up", describe(target)));
+    pub fn succeeded(&self, attempt: Attempt, by_check: bool) {
+        let target = attempt.target().clone();
+        if attempt.succeeded(&self.spec, by_check) {
+            say(format!("target {} is up", describe(&target)));
         }
     }
 
-    pub fn failed(&self, target: &Target, why: &str) {
-        if target.failed(&self.spec) {
-            say(format!("target {} is down: {why}", describe(target)));
+    pub fn failed(&self, attempt: Attempt, why: &str) {
+        let target = attempt.target().clone();
+        if attempt.failed(&self.spec) {
+            say(format!("target {} is down: {why}", describe(&target)));
         }
     }
 
-    /// Returns a target for a connection from `source`, but none of those in `tried`.
-    pub fn pick(&self, source: Option<IpAddr>, tried: &[Arc<Target>]) -> Option<Arc<Target>> {
+    /// Chooses a target for a connection from `source`, but none of those in `tried`. Begins the
+    /// attempt to connect to it.
+    pub fn pick(&self, source: Option<IpAddr>, tried: &[Arc<Target>]) -> Option<Attempt> {
         let now = Instant::now();
         let targets = self.targets();
         loop {
@@ -166,8 +170,8 @@ impl Backends {
             let fit: Vec<_> = targets.iter().filter(fit).collect();
             let chosen = self.choose(&fit, source)?;
             // Another connection may have begun the trial of this target meanwhile.
-            if chosen.begin_trial(now) {
-                return Some(chosen.clone());
+            if let Some(attempt) = chosen.begin(now) {
+                return Some(attempt);
             }
         }
     }
@@ -238,7 +242,7 @@ pub async fn resolve(address: &Address) -> io::Result<Vec<Peer>> {
 }
 
 async fn try_out(target: &Target, check: &Check) -> io::Result<()> {
-    let stream = connect(&target.peer, check.timeout).await?;
+    let stream = once(&target.peer).await?;
     if let Some(bytes) = &check.send {
         stream.write_all(bytes).await?;
     }
@@ -285,13 +289,13 @@ mod tests {
     async fn in_turn_and_without_those_that_were_tried() {
         let pool = pool("round-robin", THREE).await;
         let picked: Vec<_> = (0..6)
-            .map(|_| pool.pick(None, &[]).unwrap().name.to_string())
+            .map(|_| pool.pick(None, &[]).unwrap().target().name.to_string())
             .collect();
         assert_eq!(picked[..3], picked[3..]);
         assert_ne!(picked[0], picked[1]);
         let tried = pool.targets()[..2].to_vec();
         assert_eq!(
-            pool.pick(None, &tried).unwrap().name.to_string(),
+            pool.pick(None, &tried).unwrap().target().name.to_string(),
             "127.0.0.1:3"
         );
         assert!(pool.pick(None, &pool.targets()).is_none());
@@ -303,7 +307,8 @@ mod tests {
         let targets = pool.targets();
         let _held = (targets[0].enter(), targets[2].enter());
         for _ in 0..3 {
-            assert!(Arc::ptr_eq(&pool.pick(None, &[]).unwrap(), &targets[1]));
+            let attempt = pool.pick(None, &[]).unwrap();
+            assert!(Arc::ptr_eq(attempt.target(), &targets[1]));
         }
     }
 
@@ -311,13 +316,14 @@ mod tests {
     async fn a_source_keeps_its_target_when_another_goes_down() {
         let pool = pool("source-hash", THREE).await;
         let sources = || (0..200u8).map(|i| Some(IpAddr::from([10, 0, 0, i])));
-        let before: Vec<_> = sources().map(|s| pool.pick(s, &[]).unwrap()).collect();
+        let pick = |source| pool.pick(source, &[]).unwrap().target().clone();
+        let before: Vec<_> = sources().map(pick).collect();
         let lost = pool.targets()[0].clone();
         let share = before.iter().filter(|t| Arc::ptr_eq(t, &lost)).count();
         assert!((30..110).contains(&share), "{share} of 200");
-        pool.failed(&lost, "test");
+        pool.failed(lost.begin(Instant::now()).unwrap(), "test");
         for (source, old) in sources().zip(&before) {
-            let new = pool.pick(source, &[]).unwrap();
+            let new = pick(source);
             assert!(Arc::ptr_eq(&new, old) || Arc::ptr_eq(old, &lost));
             assert!(!Arc::ptr_eq(&new, &lost));
         }

@@ -65,9 +65,8 @@ fn whole(s: &Section) -> Config {
         .flat_map(|l| &l.listen)
         .chain(&config.admin)
     {
-        // Port 0 stands for a new port each time, so it may occur twice.
-        let any_port = matches!(a, Address::Ip(a) if a.port() == 0) || matches!(a, Address::Any(0));
-        if !any_port && !addresses.insert(a) {
+        // This holds for port 0 too: a reload and an upgrade know a socket by its address.
+        if !addresses.insert(a) {
             s.mistake(format!("two listeners are to listen at {a}"));
         }
     }
@@ -376,6 +375,26 @@ mod tests {
                 .any(|s| s.contains("two listeners are to listen at 127.0.0.1:80"))
         );
         assert!(!said.iter().any(|s| s.contains("no target")), "{said:#?}");
+    }
+
+    #[test]
+    fn an_address_has_one_listener() {
+        let one = |name: &str, listen: &str| {
+            format!("[[listener]]\nname = '{name}'\nlisten = [{listen}]\nto = 'a:1'\n")
+        };
+        for address in ["127.0.0.1:80", "127.0.0.1:0", "*:0", "unix:/run/x"] {
+            let listen = format!("'{address}'");
+            for text in [
+                one("a", &listen) + &one("b", &listen),
+                one("a", &format!("{listen}, {listen}")),
+                format!("admin = {listen}\n{}", one("a", &listen)),
+            ] {
+                let said = config(&text).unwrap_err();
+                let expected = format!("two listeners are to listen at {address}");
+                assert!(said.iter().any(|m| m.what == expected), "{said:?}");
+            }
+        }
+        assert!(config(&(one("a", "'127.0.0.1:0'") + &one("b", "'127.0.0.2:0'"))).is_ok());
     }
 
     #[test]

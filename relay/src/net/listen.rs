@@ -16,7 +16,12 @@ use super::{Address, Peer, Stream};
 #[derive(Debug)]
 pub enum Bound {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    Unix {
+        listener: UnixListener,
+        /// True if the relay bound the socket. It then removes the socket's file too. systemd keeps
+        /// the sockets that it has passed, and their files must stay.
+        own: bool,
+    },
 }
 
 /// A connection, and the address of its client.
@@ -73,15 +78,28 @@ impl Bound {
             }
             result => result?,
         }
-        socket.listen(BACKLOG)?;
-        Ok(Bound::Unix(UnixListener::from_std(socket.into())?))
+        let listen = || {
+            socket.listen(BACKLOG)?;
+            UnixListener::from_std(socket.into())
+        };
+        match listen() {
+            Ok(listener) => Ok(Bound::Unix {
+                listener,
+                own: true,
+            }),
+            Err(e) => {
+                let _ = std::fs::remove_file(path);
+                Err(e)
+            }
+        }
     }
 
-    /// Takes over a listening socket that another process has bound and passed on.
+    /// Takes over a listening socket that another process has passed on. `own` is true if that
+    /// process was a relay, and bound the socket.
     ///
     /// # Errors
     /// Returns an error if the socket does not listen, or is neither TCP nor Unix.
-    pub fn adopt(fd: OwnedFd) -> io::Result<Bound> {
+    pub fn adopt(fd: OwnedFd, own: bool) -> io::Result<Bound> {
         let socket = Socket::from(fd);
         socket.set_nonblocking(true)?;
         let other = || io::Error::new(io::ErrorKind::InvalidInput, "not a listening stream socket");
@@ -90,7 +108,10 @@ impl Bound {
         }
         match socket.domain()? {
             Domain::IPV4 | Domain::IPV6 => Ok(Bound::Tcp(TcpListener::from_std(socket.into())?)),
-            Domain::UNIX => Ok(Bound::Unix(UnixListener::from_std(socket.into())?)),
+            Domain::UNIX => Ok(Bound::Unix {
+                listener: UnixListener::from_std(socket.into())?,
+                own,
+            }),
             _ => Err(other()),
         }
     }
@@ -109,13 +130,28 @@ impl Bound {
                     Address::Ip(address)
                 })
             }
-            Bound::Unix(l) => l
+            Bound::Unix { listener, .. } => listener
                 .local_addr()?
                 .as_pathname()
                 .map(|p| Address::Unix(p.into()))
                 .ok_or_else(|| {
                     io::Error::new(io::ErrorKind::InvalidInput, "a nameless Unix socket")
                 }),
+        }
+    }
+
+    /// True if the socket has a file, and the relay bound it.
+    pub fn owns_file(&self) -> bool {
+        matches!(self, Bound::Unix { own: true, .. })
+    }
+
+    /// Removes the file of a Unix socket that the relay bound. Call this if no process listens
+    /// there any more.
+    pub fn remove_file(&self) {
+        if self.owns_file() {
+            if let Ok(Address::Unix(path)) = self.address() {
+                let _ = std::fs::remove_file(path);
+            }
         }
     }
 
@@ -130,8 +166,8 @@ impl Bound {
                     peer: Peer::Ip(peer),
                 })
             }
-            Bound::Unix(l) => {
-                let (stream, peer) = l.accept().await?;
+            Bound::Unix { listener, .. } => {
+                let (stream, peer) = listener.accept().await?;
                 Ok(Accepted {
                     stream: Stream::Unix(stream),
                     peer: Peer::unix(peer.as_pathname()),
@@ -153,7 +189,7 @@ impl AsFd for Bound {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Bound::Tcp(l) => l.as_fd(),
-            Bound::Unix(l) => l.as_fd(),
+            Bound::Unix { listener, .. } => listener.as_fd(),
         }
     }
 }

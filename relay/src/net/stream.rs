@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use socket2::SockRef;
 use tokio::io::{Interest, Ready};
@@ -99,13 +100,34 @@ impl Stream {
     /// Waits until a write that returned `EAGAIN` may be tried again.
     ///
     /// An error of the socket sets tokio's "closed for writing". That stays set after the error has
-    /// been taken, and tokio then never waits again. In this case the function sleeps for 2 ms.
+    /// been taken, and tokio then never waits again. In this case the function asks poll(2)
+    /// regularly.
     pub async fn writable(&self) -> io::Result<()> {
-        let ready = self.ready(Interest::WRITABLE).await?;
-        if ready.is_write_closed() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+        let mut pause = Duration::from_millis(2);
+        while self.ready(Interest::WRITABLE).await?.is_write_closed() && !self.has_room() {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
         }
         Ok(())
+    }
+
+    /// True if a write would return at once: the socket has room, or an error.
+    pub fn has_room(&self) -> bool {
+        !self.poll_now(PollFlags::OUT).is_empty()
+    }
+
+    /// Returns what poll(2) shows: those of `events` that hold, and errors. If poll(2) fails,
+    /// returns nothing.
+    pub fn poll_now(&self, events: PollFlags) -> PollFlags {
+        let mut fds = [PollFd::new(self, events)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        match poll(&mut fds, Some(&now)) {
+            Ok(_) => fds[0].revents(),
+            Err(_) => PollFlags::empty(),
+        }
     }
 
     /// Returns the socket's pending error (`SO_ERROR`) and clears it.

@@ -47,7 +47,7 @@ async fn accept(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
             };
             let service = present(slot);
             if let Some(rate) = &service.rate {
-                rate.one().await;
+                rate.take(1).await;
             }
             service.stats.below(service.spec.max_connections).await;
             let accepted = next(bound).await;

@@ -16,7 +16,7 @@ use super::stats::Live;
 use crate::balance::{self, Backends, Entered, Target};
 use crate::config::Front;
 use crate::log::{Line, now};
-use crate::net::{Accepted, Address, Peer, Stream, sys};
+use crate::net::{Accepted, Address, Peer, Stream};
 use crate::transfer::{Ending, Limits, Link, Mode, Sums, Which};
 use crate::wire::hello::Hello;
 use crate::wire::proxy;
@@ -276,13 +276,14 @@ async fn target(
     let mut tried: Vec<Arc<Target>> = Vec::new();
     let mut last = Failure::new("no-target", "no target is up");
     for _ in 0..=service.spec.retries {
-        let Some(target) = pool.pick(source, &tried) else {
+        let Some(attempt) = pool.pick(source, &tried) else {
             break;
         };
+        let target = attempt.target().clone();
         let entered = target.enter();
         match balance::connect(&target.peer, service.spec.connect_timeout).await {
             Ok(stream) => {
-                pool.succeeded(&target, false);
+                pool.succeeded(attempt, false);
                 return Ok(Reached {
                     stream,
                     peer: target.peer.clone(),
@@ -293,9 +294,8 @@ async fn target(
             }
             Err(e) => {
                 last = connect_failure(&target.peer, &e);
-                // A shortage of descriptors, memory or local ports is no failure of the target.
-                if !sys::is_shortage(&e) && e.kind() != std::io::ErrorKind::AddrNotAvailable {
-                    pool.failed(&target, &e.to_string());
+                if !balance::is_own_shortage(&e) {
+                    pool.failed(attempt, &e.to_string());
                 }
             }
         }

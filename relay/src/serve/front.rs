@@ -106,20 +106,7 @@ impl Opening {
         match front {
             Front::Plain => Ok(()),
             Front::Tls => self.hello(client).await,
-            Front::Connect => {
-                let parse = |bytes: &[u8]| connect::parse(bytes);
-                let asked = message(client, &mut self.bytes, connect::LONGEST, parse).await;
-                if let Err(failure) = &asked {
-                    let status = if failure.detail.starts_with("a method") {
-                        405
-                    } else {
-                        400
-                    };
-                    let _ = client.write_all(&connect::refusal(status)).await;
-                }
-                self.destination = Some(asked?);
-                Ok(())
-            }
+            Front::Connect => self.connect(client).await,
             Front::Socks5 => self.socks(client).await,
         }
     }
@@ -144,6 +131,23 @@ impl Opening {
                 }
             }
         }
+    }
+
+    async fn connect(&mut self, client: &Stream) -> Result<(), Failure> {
+        let asked = message(client, &mut self.bytes, connect::LONGEST, connect::parse).await;
+        let (status, failure) = match asked {
+            Ok(Ok(address)) => {
+                self.destination = Some(address);
+                return Ok(());
+            }
+            Ok(Err(refusal)) => (
+                refusal.status(),
+                Failure::new("bad-header", refusal.detail()),
+            ),
+            Err(failure) => (400, failure),
+        };
+        let _ = client.write_all(&connect::refusal(status)).await;
+        Err(failure)
     }
 
     async fn socks(&mut self, client: &Stream) -> Result<(), Failure> {

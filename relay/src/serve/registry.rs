@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::Notify;
-
 use super::stats::Stats;
 use crate::net::Peer;
 use crate::transfer::Link;
@@ -34,8 +32,6 @@ pub struct Joined {
 pub struct Registry {
     next: AtomicU64,
     live: Mutex<HashMap<u64, Arc<Entry>>>,
-    /// Notified when the last connection has ended.
-    empty: Notify,
 }
 
 impl Registry {
@@ -87,19 +83,6 @@ impl Registry {
         all.sort_unstable_by_key(|e| e.id);
         (all, also)
     }
-
-    /// Waits until no connection is live.
-    pub async fn emptied(&self) {
-        loop {
-            let told = self.empty.notified();
-            tokio::pin!(told);
-            told.as_mut().enable();
-            if self.is_empty() {
-                return;
-            }
-            told.await;
-        }
-    }
 }
 
 /// A connection's place in the registry. Dropping it removes the connection.
@@ -120,12 +103,6 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let mut live = self.registry.lock();
-        live.remove(&self.entry.id);
-        let last = live.is_empty();
-        drop(live);
-        if last {
-            self.registry.empty.notify_waiters();
-        }
+        self.registry.lock().remove(&self.entry.id);
     }
 }

@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 use super::accept;
 use super::inherit::Passed;
 use super::shared::{Role, Service, Shared};
-use super::sources::Sources;
 use crate::balance::Backends;
 use crate::config::{Config, Listener, Pool};
 use crate::log::Format;
@@ -75,6 +74,7 @@ impl Relay {
 
     async fn prepare(&self, config: &Config, passed: &mut Passed) -> Result<Next, Vec<String>> {
         let mut problems = Vec::new();
+        let mut new = Vec::new();
         let mut next = Next {
             services: Vec::new(),
             sockets: Vec::new(),
@@ -83,7 +83,7 @@ impl Relay {
             let service = self.service(spec, config.log).await;
             let service = service.map_err(|e| problems.extend(e)).ok();
             for address in &spec.listen {
-                match self.socket(address, passed) {
+                match self.socket(address, passed, &mut new) {
                     Ok(bound) => next.sockets.push((address.clone(), bound, service.clone())),
                     Err(e) => problems.push(e),
                 }
@@ -91,7 +91,7 @@ impl Relay {
             next.services.extend(service);
         }
         for address in &config.admin {
-            match self.socket(address, passed) {
+            match self.socket(address, passed, &mut new) {
                 Ok(bound) => next.sockets.push((address.clone(), bound, None)),
                 Err(e) => problems.push(e),
             }
@@ -99,22 +99,30 @@ impl Relay {
         if problems.is_empty() {
             Ok(next)
         } else {
+            // A predecessor may go on with the sockets that it passed: their files stay.
+            new.iter().for_each(|bound| bound.remove_file());
             Err(problems)
         }
     }
 
     /// Returns the socket for an address: the one that is open, one that was passed, or a new one.
-    fn socket(&self, address: &Address, passed: &mut Passed) -> Result<Arc<Bound>, String> {
+    /// Adds a new one to `new`.
+    fn socket(
+        &self,
+        address: &Address,
+        passed: &mut Passed,
+        new: &mut Vec<Arc<Bound>>,
+    ) -> Result<Arc<Bound>, String> {
         if let Some(open) = self.open.get(address) {
             return Ok(open.bound.clone());
         }
         if let Some(bound) = passed.take(address) {
             return Ok(Arc::new(bound));
         }
-        let bound = Bound::bind(address);
-        bound
-            .map(Arc::new)
-            .map_err(|e| format!("cannot listen at {address}: {e}"))
+        let bound = Bound::bind(address).map_err(|e| format!("cannot listen at {address}: {e}"))?;
+        let bound = Arc::new(bound);
+        new.push(bound.clone());
+        Ok(bound)
     }
 
     async fn service(&self, spec: &Listener, log: Format) -> Result<Arc<Service>, Vec<String>> {
@@ -144,17 +152,24 @@ impl Relay {
             log,
             pool,
             routes,
-            sources: Sources::new(spec, before.map(|s| &s.sources)),
-            bandwidth: spec
-                .total_bandwidth
-                .map(|rate| Arc::new(Bucket::bandwidth(rate))),
-            rate: spec.rate.map(|rate| Bucket::new(rate, rate)),
+            sources: before.map(|s| s.sources.clone()).unwrap_or_default(),
+            bandwidth: kept(
+                before.and_then(|s| s.bandwidth.as_ref()),
+                spec.total_bandwidth,
+                Bucket::bandwidth,
+            ),
+            rate: kept(before.and_then(|s| s.rate.as_ref()), spec.rate, |rate| {
+                Bucket::new(rate, rate)
+            }),
             stats: self.shared.stats_of(&spec.name),
             spec: spec.clone(),
         }))
     }
 
     async fn commit(&mut self, next: Next) {
+        for service in &next.services {
+            self.shared.keep_stats(service);
+        }
         let mut before = std::mem::take(&mut self.open);
         for (address, bound, service) in next.sockets {
             let open = before.remove(&address);
@@ -175,7 +190,7 @@ impl Relay {
         for open in before.into_values() {
             open.stop.cancel();
             let _ = open.task.await;
-            forget_file(&open.bound);
+            open.bound.remove_file();
         }
         self.services = next.services;
         self.tend();
@@ -224,7 +239,7 @@ impl Relay {
         for (_, open) in self.open.drain() {
             let _ = open.task.await;
             if last {
-                forget_file(&open.bound);
+                open.bound.remove_file();
             }
         }
         self.tending.cancel();
@@ -245,9 +260,16 @@ impl Open {
     }
 }
 
-/// Removes the file of a Unix socket at which no process listens any more.
-fn forget_file(bound: &Bound) {
-    if let Ok(Address::Unix(path)) = bound.address() {
-        let _ = std::fs::remove_file(path);
+/// Returns a bucket for `rate`: the one `before` a reload if the rate is still the same, because
+/// live connections go on with that one. Otherwise calls `new`.
+fn kept(
+    before: Option<&Arc<Bucket>>,
+    rate: Option<u64>,
+    new: impl FnOnce(u64) -> Bucket,
+) -> Option<Arc<Bucket>> {
+    let rate = rate?;
+    match before {
+        Some(bucket) if bucket.rate() == rate => Some(bucket.clone()),
+        _ => Some(Arc::new(new(rate))),
     }
 }

@@ -61,13 +61,7 @@ pub fn run(
         shared.kernel.probe();
         insist(&config, &shared.kernel)?;
         let relay = Relay::start(config, shared.clone(), &mut passed).await?;
-        for name in passed.rest() {
-            say(format!(
-                "the socket {name} was passed, and no listener wants it"
-            ));
-        }
-        // Close the sockets that no listener has taken. Otherwise clients would wait there in vain.
-        drop(passed);
+        passed.close();
         let process = Process {
             relay,
             shared: shared.clone(),
@@ -75,7 +69,9 @@ pub fn run(
             itself,
         };
         let result = process.live(predecessor).await;
-        shared.log.flush();
+        if !shared.log.flush() {
+            say("lines of the log are lost: standard output takes no more");
+        }
         result.map_err(one("signals"))
     });
     // A name look-up may block its thread for long. Wait for a second only.
@@ -230,8 +226,8 @@ impl Process {
     /// Waits until all connections have ended, for at most `time`, or until a second signal. Then
     /// cuts those that are left.
     async fn drain(&self, signals: &mut Signals, time: Option<Duration>) {
-        let registry = &self.shared.registry;
-        if !registry.is_empty() && !self.shared.cut.is_cancelled() {
+        let (shared, registry) = (&self.shared, &self.shared.registry);
+        if !registry.is_empty() && !shared.cut.is_cancelled() {
             let how_long = time.map_or(String::new(), |t| format!(" for {} s", t.as_secs()));
             say(format!(
                 "{} connections may go on{how_long}",
@@ -245,15 +241,15 @@ impl Process {
             }
         };
         tokio::select! {
-            () = registry.emptied() => return,
+            () = shared.ended() => return,
             () = over => {}
-            () = self.shared.cut.cancelled() => {}
+            () = shared.cut.cancelled() => {}
             _ = signals.term.recv() => {}
             _ = signals.int.recv() => {}
         }
         let left = registry.len();
-        self.shared.cut.cancel();
-        let _ = timeout(CUT, registry.emptied()).await;
+        shared.cut.cancel();
+        let _ = timeout(CUT, shared.ended()).await;
         if left > 0 {
             say(format!("{left} connections were cut"));
         }

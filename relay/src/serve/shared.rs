@@ -59,9 +59,24 @@ impl Shared {
         }
     }
 
+    /// Waits until each accepted connection has ended, with its line in the queue of the log. This
+    /// includes those that are accepted and still wait for the limit of their listener. All
+    /// listeners must be closed: a task that accepts holds a permit too.
+    pub async fn ended(&self) {
+        let all = u32::try_from(self.most).unwrap_or(u32::MAX);
+        let _ = self.slots.acquire_many(all).await;
+    }
+
+    /// Returns the statistics of a listener, or new ones if no listener has had this name.
     pub fn stats_of(&self, listener: &str) -> Arc<Stats> {
+        let stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.get(listener).cloned().unwrap_or_default()
+    }
+
+    /// Adds the statistics of a listener to those that the metrics show.
+    pub fn keep_stats(&self, service: &Service) {
         let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-        stats.entry(listener.into()).or_default().clone()
+        stats.insert(service.name.to_string(), service.stats.clone());
     }
 
     /// Returns the statistics of each listener by its name. This includes listeners that a reload
@@ -84,7 +99,7 @@ pub struct Service {
     pub routes: Vec<Arc<Backends>>,
     pub sources: Arc<Sources>,
     pub bandwidth: Option<Arc<Bucket>>,
-    pub rate: Option<Bucket>,
+    pub rate: Option<Arc<Bucket>>,
     pub stats: Arc<Stats>,
 }
 

@@ -9,9 +9,10 @@ use crate::config::Listener;
 use crate::net::source_key;
 use crate::transfer::Bucket;
 
-/// The sources that have connections to a listener, or had some recently.
+/// The sources that have connections to a listener, or had some recently. They go on over a reload,
+/// so that `max_per_source` holds for the connections from before it too.
+#[derive(Default)]
 pub struct Sources {
-    rate: Option<u64>,
     map: Mutex<Map>,
 }
 
@@ -22,8 +23,10 @@ struct Map {
     sweep_at: usize,
 }
 
+#[derive(Default)]
 struct Source {
     open: usize,
+    /// Fills at the `rate_per_source` of the last connection's listener. `None` without such a rate.
     bucket: Option<Bucket>,
 }
 
@@ -31,18 +34,6 @@ struct Source {
 pub type Refusal = &'static str;
 
 impl Sources {
-    /// Returns the sources of a listener. If a reload has not changed the rate, these are the
-    /// sources of the listener `before`.
-    pub fn new(l: &Listener, before: Option<&Arc<Sources>>) -> Arc<Sources> {
-        match before {
-            Some(before) if before.rate == l.rate_per_source => before.clone(),
-            _ => Arc::new(Sources {
-                rate: l.rate_per_source,
-                map: Mutex::default(),
-            }),
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Map> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,16 +53,16 @@ impl Sources {
         if is_in(&l.deny) || (!l.allow.is_empty() && !is_in(&l.allow)) {
             return Err("denied");
         }
-        if l.max_per_source.is_none() && self.rate.is_none() {
+        if l.max_per_source.is_none() && l.rate_per_source.is_none() {
             return Ok(None);
         }
         let key = source_key(ip);
         let mut map = self.lock();
         map.sweep();
-        let source = map.sources.entry(key).or_insert_with(|| Source {
-            open: 0,
-            bucket: self.rate.map(|rate| Bucket::new(rate, rate)),
-        });
+        let source = map.sources.entry(key).or_default();
+        if source.bucket.as_ref().map(Bucket::rate) != l.rate_per_source {
+            source.bucket = l.rate_per_source.map(|rate| Bucket::new(rate, rate));
+        }
         if l.max_per_source.is_some_and(|most| source.open >= most) {
             return Err("source-connections");
         }
@@ -125,7 +116,7 @@ mod tests {
     #[test]
     fn networks_decide() {
         let l = listener("allow = ['10.0.0.0/8']\ndeny = '10.1.0.0/16'");
-        let sources = Sources::new(&l, None);
+        let sources = Arc::new(Sources::default());
         assert!(sources.admit(&l, ip("10.2.3.4")).is_ok());
         assert!(sources.admit(&l, ip("::ffff:10.2.3.4")).is_ok());
         assert_eq!(sources.admit(&l, ip("10.1.3.4")).err(), Some("denied"));
@@ -135,7 +126,7 @@ mod tests {
     #[test]
     fn a_source_has_its_share() {
         let l = listener("max_per_source = 2");
-        let sources = Sources::new(&l, None);
+        let sources = Arc::new(Sources::default());
         let first = sources.admit(&l, ip("2001:db8::1")).unwrap();
         let _second = sources.admit(&l, ip("2001:db8::2")).unwrap();
         assert_eq!(
@@ -151,9 +142,28 @@ mod tests {
     }
 
     #[test]
+    fn a_reload_that_changes_the_rate_keeps_the_count() {
+        let sources = Arc::new(Sources::default());
+        let source = ip("10.0.0.1");
+        let before = listener("max_per_source = 1\nrate_per_source = 1");
+        let held = sources.admit(&before, source).unwrap();
+        for rate in ["", "rate_per_source = 1000"] {
+            let after = listener(&format!("max_per_source = 1\n{rate}"));
+            let refusal = sources.admit(&after, source).err();
+            assert_eq!(refusal, Some("source-connections"));
+        }
+        drop(held);
+        let after = listener("max_per_source = 2\nrate_per_source = 2");
+        let _held = [(); 2].map(|()| sources.admit(&after, source).unwrap());
+        let after = listener("max_per_source = 3\nrate_per_source = 2");
+        let refusal = sources.admit(&after, source).err();
+        assert_eq!(refusal, Some("source-rate"));
+    }
+
+    #[test]
     fn the_table_does_not_grow_with_sources_that_are_gone() {
         let l = listener("max_per_source = 2");
-        let sources = Sources::new(&l, None);
+        let sources = Arc::new(Sources::default());
         for i in 0..100_000u32 {
             sources
                 .admit(&l, Some(IpAddr::from(i.to_be_bytes())))

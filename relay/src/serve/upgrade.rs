@@ -2,7 +2,6 @@
 //! Upgrade: a new process of the program takes over the listening sockets. Both processes accept
 //! from the same queues until this one stops, so no connection attempt fails.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -16,7 +15,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::inherit::PASSED;
+use super::inherit::{PASSED, passed_line};
 use super::relay::Relay;
 use crate::net::sys;
 
@@ -80,7 +79,7 @@ impl Itself {
         for (address, bound) in relay.sockets() {
             // dup(2) does not copy FD_CLOEXEC, so the copy stays open over execve(2).
             let copy = dup(bound)?;
-            let _ = writeln!(passed, "{}={address}", copy.as_raw_fd());
+            passed += &passed_line(copy.as_raw_fd(), bound, address);
             held.push(copy);
         }
         let tell = dup(tell)?;

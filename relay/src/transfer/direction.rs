@@ -6,13 +6,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use tokio::io::Interest;
 
 use super::chunk::{self, CHUNK};
 use super::link::{Link, Way};
-use super::{Mode, Wanted, kernel};
+use super::{Bucket, Mode, Wanted, kernel};
 use crate::net::{Stream, sys};
 
 /// Why a direction has ended.
@@ -69,7 +69,7 @@ pub struct Direction<'a> {
     pub sink: &'a Stream,
     pub way: &'a Way,
     pub other: &'a Way,
-    /// [`Kernel::state`](super::Kernel::state) when this direction last asked for it.
+    /// [`Kernel::state`](super::Kernel::state) before this direction last chose whether to splice.
     asked: u64,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Direction<'a> {
             sink,
             way,
             other,
-            asked: link.kernel.state(),
+            asked: link.asked,
         }
     }
 
@@ -128,8 +128,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    fn do_without(&mut self, mode: Mode, why: impl Into<Arc<str>>) -> Step {
-        self.asked = self.link.kernel.state();
+    fn do_without(&self, mode: Mode, why: impl Into<Arc<str>>) -> Step {
         self.way.chosen.set(mode, why);
         Step::Again
     }
@@ -165,6 +164,27 @@ impl<'a> Direction<'a> {
         }
     }
 
+    /// Waits until the source is readable and the sink has room.
+    async fn wait_both(&self) -> Result<(), End> {
+        self.wait_readable().await?;
+        loop {
+            // The kernel has filled the sink without tokio's knowledge. On `EAGAIN` tokio forgets
+            // that the sink was writable. poll(2) has told TCP that somebody waits for room.
+            let room = self.sink.try_io(Interest::WRITABLE, || {
+                if self.sink.has_room() {
+                    Ok(())
+                } else {
+                    would_block()
+                }
+            });
+            match room {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.wait_writable().await?,
+                // The splice finds an error of the sink.
+                _ => return Ok(()),
+            }
+        }
+    }
+
     async fn wait_writable(&self) -> Result<(), End> {
         loop {
             match self.within_idle(self.sink.writable()).await? {
@@ -192,13 +212,19 @@ impl<'a> Direction<'a> {
         self.way.bucket.is_some() || self.link.limits.shared.is_some()
     }
 
-    /// Waits for a slice of the bandwidth, if the bandwidth is limited.
-    async fn grant(&self) -> Grant {
+    /// The buckets that limit this direction: its own one, and that of the listener.
+    fn buckets(&self) -> impl Iterator<Item = &Bucket> {
         let shared = self.link.limits.shared.as_deref();
-        let mut slice = None;
-        for bucket in [self.way.bucket.as_ref(), shared].into_iter().flatten() {
-            let part = bucket.slice().await;
-            slice = Some(slice.map_or(part, |s: u64| s.min(part)));
+        [self.way.bucket.as_ref(), shared].into_iter().flatten()
+    }
+
+    /// Waits for a slice of the bandwidth, if the bandwidth is limited. The smallest bucket decides
+    /// its size, and each bucket gives as much. If a large bucket gave more, others would wait for
+    /// bytes that this direction cannot use.
+    async fn grant(&self) -> Grant {
+        let slice = self.buckets().map(Bucket::slice).min();
+        for bucket in self.buckets() {
+            bucket.take(slice.unwrap_or(0)).await;
         }
         let most = [slice, self.remaining()].into_iter().flatten().min();
         Grant { most, slice }
@@ -206,20 +232,23 @@ impl<'a> Direction<'a> {
 
     fn settle(&self, grant: &Grant, used: u64) {
         let Some(slice) = grant.slice else { return };
-        let shared = self.link.limits.shared.as_deref();
-        for bucket in [self.way.bucket.as_ref(), shared].into_iter().flatten() {
+        for bucket in self.buckets() {
             bucket.give_back(slice.saturating_sub(used));
         }
     }
 
     async fn spliced(&mut self) -> Step {
-        // Take no slice of the bandwidth before the source has bytes.
+        // Take no slice of the bandwidth before the source has bytes and the sink has room. A splice
+        // that cannot move a byte would keep its slice from others. It would also end long before
+        // the idle time, so that this direction never found itself idle.
         if self.is_paced() {
-            if let Err(end) = self.wait_readable().await {
+            if let Err(end) = self.wait_both().await {
                 return Step::End(end);
             }
         }
         let grant = self.grant().await;
+        // Read this before the attempt: if the module comes after the attempt, the number changes.
+        self.asked = self.link.kernel.state();
         let idle = if self.is_paced() {
             Some(SLICE_IDLE)
         } else {
@@ -345,7 +374,7 @@ impl<'a> Direction<'a> {
     }
 
     /// Chooses how to go on after the kernel has refused to splice with the error `e`.
-    fn refused(&mut self, e: io::Error) -> Step {
+    fn refused(&self, e: io::Error) -> Step {
         if sys::is(&e, Errno::NOTCONN) && self.link.limits.wanted != Wanted::Auto {
             // The source may have received bytes before its connection ended: copy them.
             return self.do_without(Mode::Copy, "a connection had ended before");
@@ -372,6 +401,7 @@ impl<'a> Direction<'a> {
     /// Goes on in another mode. An administrator has ended the splice, or it met bytes that it
     /// cannot move.
     fn left(&mut self) -> Step {
+        self.asked = self.link.kernel.state();
         self.link.kernel.probe();
         let why = if self.link.kernel.is_available() {
             "the kernel ended the splice".into()
@@ -521,10 +551,36 @@ fn would_block<T>() -> io::Result<T> {
 }
 
 fn has_error(socket: &Stream) -> bool {
-    let mut fds = [PollFd::new(socket, PollFlags::empty())];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::ERR)
+    socket.poll_now(PollFlags::empty()).contains(PollFlags::ERR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Kernel, Limits, Pipes};
+    use super::*;
+
+    async fn stream() -> Stream {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = server.local_addr().unwrap();
+        Stream::Tcp(tokio::net::TcpStream::connect(address).await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn it_notices_a_module_that_came_before_it_began() {
+        let kernel = Arc::new(Kernel::default());
+        let pipes = Arc::new(Pipes::default());
+        let (client, target) = (stream().await, stream().await);
+        let link = Link::new(client, target, Limits::default(), kernel.clone(), pipes);
+        kernel.set(true);
+        for up in [true, false] {
+            let mut direction = Direction::new(&link, up);
+            assert_eq!(direction.way.chosen.mode(), Mode::Pipe);
+            direction.ask_again();
+            assert_eq!(direction.way.chosen.mode(), Mode::Sosplice);
+            // The kernel refuses this connection. The direction tries again only if that changes.
+            direction.do_without(Mode::Pipe, "refused");
+            direction.ask_again();
+            assert_eq!(direction.way.chosen.mode(), Mode::Pipe);
+        }
+    }
 }

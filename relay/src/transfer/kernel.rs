@@ -59,7 +59,7 @@ impl Kernel {
         self.set(false);
     }
 
-    fn set(&self, available: bool) {
+    pub(super) fn set(&self, available: bool) {
         let change = |state: u64| (state % 2 != u64::from(available)).then_some(state + 1);
         let _ = self
             .state

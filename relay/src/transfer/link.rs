@@ -111,6 +111,8 @@ pub struct Link {
     pub down: Way,
     pub limits: Limits,
     pub kernel: Arc<Kernel>,
+    /// [`Kernel::state`] before the first mode was chosen.
+    pub asked: u64,
     pub pipes: Arc<Pipes>,
 }
 
@@ -122,6 +124,7 @@ impl Link {
         kernel: Arc<Kernel>,
         pipes: Arc<Pipes>,
     ) -> Link {
+        let asked = kernel.state();
         let both_tcp = client.is_tcp() && target.is_tcp();
         let way = || Way::new(&limits, first_mode(limits.wanted, both_tcp, &kernel));
         let (up, down) = (way(), way());
@@ -132,6 +135,7 @@ impl Link {
             down,
             limits,
             kernel,
+            asked,
             pipes,
         }
     }

@@ -34,23 +34,26 @@ impl Bucket {
     /// Returns a bucket for a bandwidth of `rate` bytes per second. It holds one slice, the bytes
     /// of 1/20 second.
     pub fn bandwidth(rate: u64) -> Self {
-        Self::new(rate, Self::slice_of(rate))
+        Self::new(rate, (rate / 20).max(1))
     }
 
-    fn slice_of(rate: u64) -> u64 {
-        (rate / 20).max(1)
+    /// Returns the number of tokens that the bucket gets per second.
+    pub fn rate(&self) -> u64 {
+        self.rate as u64
     }
 
-    /// Takes a slice of the bandwidth, and returns its size. If the bucket has too few tokens, it
-    /// goes into debt, and the caller waits until the debt is paid. Callers that share the bucket
-    /// thus get their slices in turn.
-    pub async fn slice(&self) -> u64 {
-        let slice = Self::slice_of(self.rate as u64);
-        let wait = self.take(slice as f64, Instant::now());
+    /// Returns the size of a slice of the bandwidth: all that the bucket holds.
+    pub fn slice(&self) -> u64 {
+        self.most as u64
+    }
+
+    /// Takes tokens. If the bucket has too few, it goes into debt, and the caller waits until the
+    /// debt is paid. Callers that share the bucket thus get their tokens in turn.
+    pub async fn take(&self, tokens: u64) {
+        let wait = self.debit(tokens as f64, Instant::now());
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }
-        slice
     }
 
     /// Gives back the part of a slice that was not used.
@@ -70,14 +73,6 @@ impl Bucket {
         has
     }
 
-    /// Takes a token, and waits until the bucket has got it.
-    pub async fn one(&self) {
-        let wait = self.take(1.0, Instant::now());
-        if !wait.is_zero() {
-            tokio::time::sleep(wait).await;
-        }
-    }
-
     /// True if the bucket is full, as a new one is.
     pub fn is_full(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +86,8 @@ impl Bucket {
         state.at = now;
     }
 
-    fn take(&self, tokens: f64, now: Instant) -> Duration {
+    /// Takes tokens at `now`. Returns the time until the debt is paid.
+    fn debit(&self, tokens: f64, now: Instant) -> Duration {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.refill(&mut state, now);
         state.tokens -= tokens;
@@ -107,10 +103,10 @@ mod tests {
     fn a_debt_is_paid_at_the_rate() {
         let bucket = Bucket::new(1000, 50);
         let now = Instant::now();
-        assert_eq!(bucket.take(50.0, now), Duration::ZERO);
-        let wait = bucket.take(100.0, now);
+        assert_eq!(bucket.debit(50.0, now), Duration::ZERO);
+        let wait = bucket.debit(100.0, now);
         assert!((wait.as_secs_f64() - 0.1).abs() < 0.01, "{wait:?}");
-        let wait = bucket.take(100.0, now + Duration::from_millis(100));
+        let wait = bucket.debit(100.0, now + Duration::from_millis(100));
         assert!((wait.as_secs_f64() - 0.1).abs() < 0.01, "{wait:?}");
     }
 
