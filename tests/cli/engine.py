@@ -88,6 +88,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
 
+    def handle_error(self, request, client_address):
+        pass  # a listener that has gone
+
 
 if os.path.exists(path):
     os.unlink(path)
