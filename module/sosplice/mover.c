@@ -341,10 +341,10 @@ static enum mover_next move(struct splice *s, u32 *left, int *why)
 	settle(s, sent, b.ring);
 	*left -= min(*left, sent);
 
-	if (err)
-		*why = err;
-	else if (full)
-		*why = why_end(s);	/* the send may have found the sink dead */
+	/* Before the source is unlocked: a task that sees the last byte counted must not find the
+	 * splice alive. The send may also have found the sink dead.
+	 */
+	*why = err ? err : why_end(s);
 	if (full)
 		return needs_retry ? NEXT_LATER : NEXT_WAIT;
 	return *left >= goal ? NEXT_ROUND : NEXT_NOW;

@@ -100,6 +100,22 @@ static void end_in_poll(void)
 	check(so_error(r.p) == EFBIG && !(poll_now(r.p) & POLLERR), "%x", poll_now(r.p));
 }
 
+/* When the count has reached the limit, the splice has ended. */
+static void end_with_the_count(void)
+{
+	struct relay r;
+
+	relay_open(&r, AF_INET, AF_INET);
+	for (int i = 0; i < 500; i++) {
+		splice_fds(r.p, r.q, 4, 0);
+		stream_write(r.c, 0, 4);
+		while (socksplice_moved(r.p) != 4)
+			;
+		check(socksplice_unsplice(r.p) && errno == ENOTCONN, "%d: the splice lives", i);
+		check(so_error(r.p) == EFBIG, "%d: no EFBIG", i);
+	}
+}
+
 /* What waits for the sink is counted, and the sink is writable as any socket is. */
 static void waiting_bytes(void)
 {
@@ -126,6 +142,7 @@ const struct sock_case bsd_cases[] = {
 	{ "bsd-idle-of-full-sink", idle_of_full_sink },
 	{ "bsd-lengths", lengths },
 	{ "bsd-end-in-poll", end_in_poll },
+	{ "bsd-end-with-the-count", end_with_the_count },
 	{ "bsd-waiting-bytes", waiting_bytes },
 	{ NULL }
 };
