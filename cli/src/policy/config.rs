@@ -218,6 +218,14 @@ pub fn check(policies: &[Policy]) -> Result<()> {
         let neighbours = |e: Error| e.remedy("join neighbouring ones");
         too_many(policy.ports.len(), PORTS, "port ranges").map_err(neighbours)?;
         too_many(policy.cidrs.len(), CIDRS, "networks").map_err(neighbours)?;
+        if !policy.pair && !policy.selectors.is_empty() {
+            return Err(Error::usage(format!(
+                "policy {}: it cannot keep containers on TCP by their names, labels or pods: a later \
+                 policy might pair the first connections of a new one",
+                policy.name
+            ))
+            .remedy("name their cgroups, for example by a pattern"));
+        }
         if policy.ring_max.is_some_and(|max| policy.ring > Some(max)) {
             return Err(Error::usage(format!(
                 "policy {}: its ring-max is below its ring",
@@ -335,7 +343,6 @@ mod tests {
     #[test]
     fn come_back_from_their_bytes() {
         let full = Policy {
-            pair: false,
             cgroups: vec!["/a/*".into(), "/b".into()],
             selectors: ["container:web", "label:a=b", "pod:x?y=z"]
                 .map(|s| s.parse().unwrap())
@@ -351,6 +358,7 @@ mod tests {
             ..named("full")
         };
         let most = Policy {
+            pair: false,
             cgroups: vec!["/b".into()],
             ports: vec!["1-2".parse().unwrap(); PORTS],
             cidrs: vec!["::1".parse().unwrap(); CIDRS],
@@ -370,6 +378,17 @@ mod tests {
             let read = from_bytes(&bytes, &masks(&policies), &selectors(&policies));
             assert_eq!(read.unwrap(), policies);
         }
+    }
+
+    /// A new container is matched only when the agent has heard of it.
+    #[test]
+    fn containers_cannot_be_kept_on_tcp() {
+        let policy = Policy {
+            pair: false,
+            selectors: vec!["container:web".parse().unwrap()],
+            ..named("a")
+        };
+        assert_eq!(check(&[policy]).unwrap_err().status, USAGE);
     }
 
     #[test]
