@@ -79,12 +79,13 @@ impl Engine {
                 let pid = docker::pid(path, &container.id).await;
                 container.pid = pid.map_err(|e| self.unanswered(e))?;
             }
+            let path = container.path();
             named.push(Named {
                 id: container.id.clone(),
                 name: printable(container.names.first().unwrap_or(&container.id)),
                 selectors,
-                running: container.running,
-                cgroup: container.cgroup(),
+                running: !path.is_empty(),
+                cgroup: climb(&path, &container.id),
             });
         }
         Ok(named)
@@ -193,21 +194,25 @@ impl Pod {
 }
 
 impl Container {
-    /// The process may have ended since, and its number may be another one's: that one's cgroup
-    /// does not have the id of the container.
-    fn cgroup(&self) -> Option<String> {
-        let process = Process {
-            pid: self.pid?,
-            name: String::new(),
+    /// The path of its main process; empty if that has ended since. Its number may be another
+    /// process's now: that one's path does not have the id of the container.
+    fn path(&self) -> String {
+        let Some(pid) = self.pid else {
+            return String::new();
         };
-        climb(&process.cgroup(), &self.id)
+        let name = String::new();
+        let path = Process { pid, name }.cgroup();
+        match path.ends_with(" (deleted)") {
+            true => String::new(),
+            false => path,
+        }
     }
 }
 
 /// The highest cgroup on a path whose name has a container's id: an engine may put the processes
-/// into one below it.
+/// into one below it. None for a path from outside of a cgroup namespace: it begins above the root.
 fn climb(path: &str, id: &str) -> Option<String> {
-    if id.len() < 12 {
+    if id.len() < 12 || path.split('/').any(|component| component == "..") {
         return None;
     }
     let mut end = 0;
@@ -254,8 +259,15 @@ mod tests {
             let [path, expected] = [path, expected].map(|p| p.replace("ID", ID));
             assert_eq!(climb(&path, ID), Some(expected), "{path}");
         }
-        for path in ["", "/", "/system.slice/web.service", "/docker/0123456789ab"] {
-            assert_eq!(climb(path, ID), None, "{path}");
+        for path in [
+            "",
+            "/",
+            "/system.slice/web.service",
+            "/docker/0123456789ab",
+            "/../../docker/ID",
+        ] {
+            let path = path.replace("ID", ID);
+            assert_eq!(climb(&path, ID), None, "{path}");
         }
         assert_eq!(climb("/a", ""), None);
     }
@@ -267,7 +279,7 @@ mod tests {
             pid: Some(std::process::id()),
             ..Container::default()
         };
-        assert_eq!(container.cgroup(), None);
+        assert_eq!(climb(&container.path(), ID), None);
     }
 
     #[test]
