@@ -15,13 +15,13 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::cli::Agent;
@@ -50,6 +50,8 @@ const TICK: Duration = Duration::from_secs(1);
 const SAFETY: u32 = 60;
 /// How often it looks at what keeps connections from being paired.
 const LOOK: Duration = Duration::from_secs(10);
+/// The metrics leave out an older report: the agent waits for a lock, or for the disk.
+const STALE: Duration = Duration::from_secs(30);
 
 /// What the tasks share.
 #[derive(Clone, Default)]
@@ -59,8 +61,8 @@ struct Shared {
     /// Other policies were set.
     set_anew: Arc<Notify>,
     conditions: Arc<Mutex<Conditions>>,
-    /// For the metrics: the last report.
-    report: Arc<Mutex<Option<Report>>>,
+    /// For the metrics: the last report, and when it was made.
+    report: Arc<Mutex<Option<(Instant, Report)>>>,
 }
 
 pub fn run(arguments: Agent) -> Result<Answer> {
@@ -98,11 +100,12 @@ async fn live(shared: Shared) -> io::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let mut tasks = JoinSet::new();
     for engine in Engine::ALL {
-        tokio::spawn(follow(engine, shared.clone()));
+        tasks.spawn(follow(engine, shared.clone()));
     }
-    tokio::spawn(keep_found(shared.clone()));
-    tokio::spawn(look(shared.clone()));
+    tasks.spawn(keep_found(shared.clone()));
+    tasks.spawn(look(shared.clone()));
     shared.changed.notify_one();
 
     let mut tick = interval(TICK);
@@ -116,6 +119,8 @@ async fn live(shared: Shared) -> io::Result<()> {
         tokio::select! {
             _ = term.recv() => break,
             _ = int.recv() => break,
+            // None ends by itself. systemd starts the agent again.
+            Some(_) = tasks.join_next() => return Err(io::Error::other("a task has failed")),
             _ = hangup.recv() => {
                 shared.changed.notify_one();
                 shared.set_anew.notify_one();
@@ -164,7 +169,11 @@ async fn keep_found(shared: Shared) {
                 sleep(RETRY).await;
                 shared.changed.notify_one();
             }
-            Err(e) => shared.say("containers", vec![e.to_string()]),
+            Err(e) => {
+                shared.say("containers", vec![e.to_string()]);
+                sleep(RETRY).await;
+                shared.changed.notify_one();
+            }
         }
         sleep(PAUSE).await;
     }
@@ -201,7 +210,7 @@ async fn look(shared: Shared) {
         match report {
             Ok(report) => {
                 shared.say("policies", conditions::of_report(&report));
-                *guard(&shared.report) = Some(report);
+                *guard(&shared.report) = Some((Instant::now(), report));
             }
             Err(e) => {
                 shared.say("policies", vec![e.to_string()]);
@@ -218,7 +227,9 @@ impl exporter::Reports for Shared {
     }
 
     fn report(&mut self) -> io::Result<Option<Report>> {
-        Ok(guard(&self.report).clone())
+        let report = guard(&self.report);
+        let fresh = report.as_ref().filter(|(at, _)| at.elapsed() < STALE);
+        Ok(fresh.map(|(_, report)| report.clone()))
     }
 }
 

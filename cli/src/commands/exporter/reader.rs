@@ -4,11 +4,12 @@
 //! A second process stays root and answers one kind of question, without arguments. It reads
 //! nothing that a client has written, and ends with the exporter, whose pipe it reads.
 
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -43,8 +44,10 @@ pub fn run() -> Result<Answer> {
     }
     let mut watch = Watch::default();
     let failed = |e: io::Error| Error::new(format!("cannot answer the exporter: {e}"));
-    for line in io::stdin().lock().lines() {
-        line.map_err(failed)?;
+    for byte in io::stdin().lock().bytes() {
+        if byte.map_err(failed)? != b'\n' {
+            return Err(Error::new("the exporter asks for something else"));
+        }
         let report = Module::open().and_then(|(module, _)| watch.look(&module));
         let line: Line = report.map_err(|e| e.to_string());
         let mut text = serde_json::to_string(&line).expect("is plain data");
@@ -154,9 +157,13 @@ fn ended(e: io::Error) -> io::Error {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // The process ends when its input does.
+        // The process ends when its input does, unless it waits for the policies' lock: it is not
+        // waited for then, and the exporter has no right to kill it.
         self.questions = None;
-        let _ = self.process.wait();
+        let until = Instant::now() + PATIENCE;
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
