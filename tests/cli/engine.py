@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """engine.py SOCKET: an engine that serves what the agent asks of Docker's API.
 The containers are those of SOCKET.json, as `docker inspect` has them. PUT /tell sends an
-event to each listener. GET /mode/hang and /mode/garbage make the list late or wrong, and
-/mode/good makes it right.
+event to each listener. GET /mode/hang and /mode/garbage make the list late or wrong,
+/mode/stuck-ID what is said of one container late, and /mode/good makes all right.
 """
 import http.server
 import json
@@ -78,6 +78,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             ])
         else:
             wanted = self.path.split("/")[2]
+            if mode == "stuck-" + wanted:
+                time.sleep(60)
             found = [c for c in containers() if c["Id"] == wanted]
             if found:
                 self.answer({"Id": wanted, "State": {"Pid": found[0]["Pid"]}})

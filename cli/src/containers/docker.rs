@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
+use tokio::task::JoinSet;
 
 use super::http::{self, Answer, encoded};
 use super::{Container, Pod};
@@ -46,6 +47,7 @@ impl From<Listed> for Container {
             labels,
             running: matches!(listed.state.as_str(), "running" | "paused"),
             pid: None,
+            unclear: None,
         }
     }
 }
@@ -55,8 +57,31 @@ pub async fn list(socket: &Path) -> Answer<Vec<Container>> {
     Ok(listed.into_iter().map(Container::from).collect())
 }
 
+/// Asks for the main processes of those that run. All at once: the daemon may never answer for one
+/// that hangs.
+pub async fn find_processes(
+    socket: &'static Path,
+    containers: impl Iterator<Item = &mut Container>,
+) {
+    let mut containers: Vec<_> = containers.filter(|c| c.running).collect();
+    let mut asked = JoinSet::new();
+    for (i, container) in containers.iter().enumerate() {
+        let id = container.id.clone();
+        asked.spawn(async move { (i, pid(socket, &id).await) });
+    }
+    while let Some(answer) = asked.join_next().await {
+        let Ok((i, pid)) = answer else {
+            continue;
+        };
+        match pid {
+            Ok(pid) => containers[i].pid = pid,
+            Err(why) => containers[i].unclear = Some(why),
+        }
+    }
+}
+
 /// The main process of a container; None if it has ended meanwhile.
-pub async fn pid(socket: &Path, id: &str) -> Answer<Option<u32>> {
+async fn pid(socket: &Path, id: &str) -> Answer<Option<u32>> {
     let path = format!("/containers/{}/json", encoded(id));
     match http::fetch::<Inspected>(socket, &path).await {
         Ok(inspected) => Ok(Some(inspected.state.pid).filter(|pid| *pid != 0)),

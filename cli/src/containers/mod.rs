@@ -70,14 +70,14 @@ impl Engine {
         let path = self.required_socket()?;
         let mut found = self.list().await?;
         let bits = select::bits(&found, selectors);
+        if self == Engine::Docker {
+            let wanted = found.iter_mut().zip(&bits).filter(|(_, bits)| **bits != 0);
+            docker::find_processes(path, wanted.map(|(container, _)| container)).await;
+        }
         let mut named = Vec::new();
-        for (container, selectors) in found.iter_mut().zip(bits) {
+        for (container, selectors) in found.iter().zip(bits) {
             if selectors == 0 {
                 continue;
-            }
-            if self == Engine::Docker && container.running {
-                let pid = docker::pid(path, &container.id).await;
-                container.pid = pid.map_err(|e| self.unanswered(e))?;
             }
             let path = container.path();
             named.push(Named {
@@ -86,6 +86,7 @@ impl Engine {
                 selectors,
                 running: !path.is_empty(),
                 cgroup: climb(&path, &container.id),
+                unclear: container.unclear.as_deref().map(printable),
             });
         }
         Ok(named)
@@ -163,6 +164,8 @@ pub struct Named {
     /// Its path from the root of the hierarchy. None if the container does not run, or has no
     /// cgroup of its own.
     pub cgroup: Option<String>,
+    /// Why the engine does not say whether it runs.
+    pub unclear: Option<String>,
 }
 
 /// A container as an engine lists it.
@@ -175,6 +178,7 @@ struct Container {
     running: bool,
     /// Its main process, while it runs.
     pid: Option<u32>,
+    unclear: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

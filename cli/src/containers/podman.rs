@@ -40,6 +40,7 @@ impl From<Listed> for Container {
             labels,
             running: listed.pid != 0,
             pid: (listed.pid != 0).then_some(listed.pid),
+            unclear: None,
         }
     }
 }

@@ -95,6 +95,11 @@ impl Listing {
                 Err(e) => troubles.push(e.to_string()),
                 Ok(named) => {
                     let apart = named.iter().filter(|c| c.running && c.cgroup.is_none());
+                    let unclear = named.iter().filter_map(|c| Some((c, c.unclear.as_ref()?)));
+                    troubles.extend(unclear.map(|(c, why)| {
+                        let (engine, name) = (engine.name(), &c.name);
+                        format!("{engine} does not say where container {name} runs: {why}")
+                    }));
                     troubles.extend(apart.map(|c| {
                         let (engine, name) = (engine.name(), &c.name);
                         format!("container {name} of {engine} has no cgroup of its own, so it is not matched")
@@ -256,6 +261,7 @@ mod tests {
             selectors,
             running: cgroup.is_some(),
             cgroup: cgroup.map(String::from),
+            unclear: None,
         }
     }
 
@@ -297,6 +303,11 @@ mod tests {
     fn without_an_answer_all_stays() {
         let old = entries(&[("/p/1", 1, 1), ("/d/2", 2, 2), ("/d/3", 0, 2)]);
         let kept = entries(&[("/p/1", 1, 1), ("/d/2", 2, 2)]);
+        let unclear = Named {
+            unclear: Some("no answer".into()),
+            ..named(A, 1, None)
+        };
+        assert!(listing(Ok(vec![unclear])).troubles()[0].contains("does not say where"));
         assert_eq!(listing(Err(Error::new("no"))).entries(&old), kept);
         // podman has answered; Docker has not.
         assert_eq!(
