@@ -85,10 +85,13 @@ fn transact(
     // To attach them again: what is detached is gone. Those of another version cannot be
     // read; that matters only if there has to be a way back from the last step.
     let old = match (last, pin::live()) {
-        (Some(_), Some(dir)) => program::read(dir),
-        _ => Ok(Vec::new()),
+        (Some(_), Some(dir)) => program::read(dir).and_then(|old| Ok((old, program::found(dir)?))),
+        _ => Ok((Vec::new(), Entries::new())),
     };
-    let replaced = replace(lock, signals, policies)?;
+    // Before anything is exchanged: an engine may take its time.
+    let found = found::resolve(policies)?;
+    signals.check().map_err(|e| undone(e, Ok(())))?;
+    let replaced = replace(lock, signals, policies, found)?;
     let Some(last) = last else {
         return Ok(replaced);
     };
@@ -97,14 +100,18 @@ fn transact(
         let back = last
             .back()
             .and(old)
-            .and_then(|old| replace(lock, &Signals::none(), &old));
+            .and_then(|(old, found)| replace(lock, &Signals::none(), &old, (found, Vec::new())));
         undone(e, back.map(drop))
     })
 }
 
-/// Steps 2 and 3. The containers are looked up first: an engine may take its time.
-fn replace(lock: &pin::Lock, signals: &Signals, policies: &[Policy]) -> Result<Done> {
-    let (found, troubles) = found::resolve(policies)?;
+/// Steps 2 and 3, without the question to the engines.
+fn replace(
+    lock: &pin::Lock,
+    signals: &Signals,
+    policies: &[Policy],
+    (found, troubles): (Entries, Vec<String>),
+) -> Result<Done> {
     let fill = |dir: &Path| {
         program::install(policies, &found, dir)?;
         signals.check()
