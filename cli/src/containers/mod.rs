@@ -143,7 +143,7 @@ pub fn names() -> Vec<String> {
 }
 
 /// An engine's text, for a terminal or a log.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.replace(char::is_control, "?")
 }
 

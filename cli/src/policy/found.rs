@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use tokio::runtime;
 
-use crate::containers::{Engine, Named};
+use crate::containers::{Engine, Named, printable};
 use crate::error::{Error, Result};
 use crate::system::cgroup;
 use crate::values::selector::Selector;
@@ -77,6 +77,14 @@ impl Listing {
         Ok(runtime.block_on(Listing::of(selectors)))
     }
 
+    /// The containers with a cgroup, by its path, and the number of the engine.
+    fn placed(&self) -> impl Iterator<Item = (&str, &Named, u32)> {
+        self.answers.iter().flat_map(|(engine, answer)| {
+            let named = answer.iter().flatten();
+            named.filter_map(|c| Some((c.cgroup.as_deref()?, c, engine.number())))
+        })
+    }
+
     /// One sentence for each thing that keeps containers from being found.
     pub fn troubles(&self) -> Vec<String> {
         if self.selectors.is_empty() {
@@ -90,6 +98,18 @@ impl Listing {
             ];
         }
         let mut troubles = Vec::new();
+        let (fit, long): (Vec<_>, Vec<_>) = self.placed().partition(|(path, ..)| fits(path));
+        troubles.extend(long.iter().map(|(_, c, _)| {
+            let most = cgroup::PATH - 1;
+            let name = &c.name;
+            format!("container {name} is not matched: its cgroup's path has more than {most} bytes")
+        }));
+        if fit.len() > FOUND {
+            troubles.push(format!(
+                "{} containers are named, and only {FOUND} can be matched",
+                fit.len()
+            ));
+        }
         for (engine, answer) in &self.answers {
             match answer {
                 Err(e) => troubles.push(e.to_string()),
@@ -138,18 +158,19 @@ impl Listing {
                 _ => {}
             }
         }
-        for (engine, answer) in &self.answers {
-            let source = engine.number();
-            for named in answer.iter().flatten() {
-                let path = named.cgroup.as_ref().filter(|p| p.len() < cgroup::PATH);
-                if let Some(path) = path.filter(|_| new.len() < FOUND) {
-                    let selectors = named.selectors;
-                    new.insert(path.clone(), Entry { selectors, source });
-                }
+        for (path, Named { selectors, .. }, source) in self.placed() {
+            if fits(path) && new.len() < FOUND {
+                let selectors = *selectors;
+                new.insert(path.into(), Entry { selectors, source });
             }
         }
         new
     }
+}
+
+/// Whether the map has room for a path and its NUL.
+fn fits(path: &str) -> bool {
+    path.len() < cgroup::PATH
 }
 
 /// Entries with the bits of other selectors. What none of them names keeps its place: a container
@@ -234,11 +255,12 @@ fn told(selectors: &[Selector], old: &Entries, new: &Entries) -> Vec<String> {
         if old.get(path).map(|e| e.selectors) != Some(entry.selectors) {
             let names = of_bits(selectors, entry.selectors).map(Selector::to_string);
             let names: Vec<String> = names.collect();
+            let path = printable(path);
             lines.push(format!("named: {path}, by {}", names.join(" ")));
         }
     }
     for path in old.keys().filter(|path| !new.contains_key(*path)) {
-        lines.push(format!("no longer named: {path}"));
+        lines.push(format!("no longer named: {}", printable(path)));
     }
     lines
 }
@@ -308,6 +330,14 @@ mod tests {
             ..named(A, 1, None)
         };
         assert!(listing(Ok(vec![unclear])).troubles()[0].contains("does not say where"));
+        let long = "/x".repeat(cgroup::PATH);
+        let long = listing(Ok(vec![named(A, 1, Some(&long))]));
+        assert!(long.troubles()[0].contains("more than"));
+        assert!(long.entries(&Entries::new()).is_empty());
+        let many = (0..=FOUND).map(|i| named(A, 1, Some(&format!("/{i}"))));
+        let many = listing(Ok(many.collect()));
+        assert!(many.troubles()[0].contains("only"));
+        assert_eq!(many.entries(&Entries::new()).len(), FOUND);
         assert_eq!(listing(Err(Error::new("no"))).entries(&old), kept);
         // podman has answered; Docker has not.
         assert_eq!(
