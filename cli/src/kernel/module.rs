@@ -240,6 +240,27 @@ pub fn check_version(version: &str) -> Result<()> {
     ))
 }
 
+/// A module with which nothing is wrong.
+#[cfg(test)]
+pub fn status_for_tests() -> Status {
+    Status {
+        version: VERSION.into(),
+        btf: true,
+        sock_ops: true,
+        hook_error: None,
+        pairing: true,
+        shadow: false,
+        enroll_all: false,
+        splice: true,
+        splice_native: false,
+        literal: 1,
+        so_splice: true,
+        ring_size: 65536,
+        memory_cap: 0,
+        events: true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -303,26 +303,8 @@ fn sockmaps_of(name: &'static str, found: &Sockmaps, declined: Option<u64>) -> C
 mod tests {
     use super::super::Level;
     use super::*;
+    use crate::kernel::module::status_for_tests as status;
     use crate::policy::health::{Complaint, State};
-
-    fn status() -> Status {
-        Status {
-            version: module::VERSION.into(),
-            btf: true,
-            sock_ops: true,
-            hook_error: None,
-            pairing: true,
-            shadow: false,
-            enroll_all: false,
-            splice: true,
-            splice_native: false,
-            literal: 1,
-            so_splice: true,
-            ring_size: 65536,
-            memory_cap: 0,
-            events: true,
-        }
-    }
 
     #[test]
     fn names_who_keeps_sockets() {

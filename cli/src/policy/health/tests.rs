@@ -1,25 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 use super::super::cgroups::Matches;
 use super::*;
-
-fn status() -> Status {
-    Status {
-        version: "1".into(),
-        btf: true,
-        sock_ops: true,
-        hook_error: None,
-        pairing: true,
-        shadow: false,
-        enroll_all: false,
-        splice: true,
-        splice_native: false,
-        literal: 1,
-        so_splice: true,
-        ring_size: 65536,
-        memory_cap: 0,
-        events: true,
-    }
-}
+use crate::kernel::module::status_for_tests as status;
 
 fn policy(name: &str, cgroups: usize) -> Matches {
     Matches {
