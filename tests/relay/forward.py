@@ -198,34 +198,32 @@ def bandwidth(mode):
         p.ended("closed", len(UP) * 2 + 5, 1000)
 
 
+def all_at_once(pairs, size):
+    """Seconds that `size` bytes take from the client of each pair to its target, in parallel."""
+    began = time.monotonic()
+    for client, _ in pairs:
+        meanwhile(client.sendall, UP[:size])
+    for _, server in pairs:
+        check(read_exactly(server, size) == UP[:size], "other bytes came")
+    took = time.monotonic() - began
+    for s in [s for pair in pairs for s in pair]:
+        s.close()
+    return took
+
+
 def shared_bandwidth(mode):
     with Pair(mode, "total_bandwidth = '400K'\n") as p:
-        others = [p.connect() for _ in range(3)]
-        began = time.monotonic()
-        for client, _ in others:
-            meanwhile(client.sendall, UP[:200_000])
-        for _, server in others:
-            check(read_exactly(server, 200_000) == UP[:200_000], "other bytes came")
-        took = time.monotonic() - began
+        took = all_at_once([p.connect() for _ in range(3)], 200_000)
         check(1.2 < took < 6, f"3 x 200,000 bytes took {took:.2f} s")
-        for s in [s for pair in others for s in pair]:
-            s.close()
 
 
 def both_bandwidths(mode):
     """A connection's own bandwidth does not lower that of the listener."""
     with Pair(mode, "bandwidth = '100K'\ntotal_bandwidth = '800K'\n") as p:
         pairs = [(p.client, p.target)] + [p.connect() for _ in range(7)]
-        began = time.monotonic()
-        for client, _ in pairs:
-            meanwhile(client.sendall, UP[:100_000])
-        for _, server in pairs:
-            check(read_exactly(server, 100_000) == UP[:100_000], "other bytes came")
-        took = time.monotonic() - began
+        took = all_at_once(pairs, 100_000)
         # At 100 K each this takes 1 s. At 100 K for all it would take 8 s.
         check(0.8 < took < 4, f"8 x 100,000 bytes took {took:.2f} s")
-        for s in [s for pair in pairs for s in pair]:
-            s.close()
 
 
 def live_counts(mode):
