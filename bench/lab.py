@@ -108,10 +108,23 @@ class Container:
         if server.poll() is not None:
             sys.exit(f"{server.args[0]} ended with status {server.returncode}")
 
+    def renew_cgroup(self):
+        """As a restart of a service: a new cgroup with the old path. No process may be left in it."""
+        os.rmdir(self.cgroup)
+        os.mkdir(self.cgroup)
+
+    def _lines(self, path):
+        with self.start("cat", path, stdout=subprocess.PIPE, text=True) as p:
+            return [line.split(":") for line in p.stdout if ":" in line]
+
+    def accepted(self):
+        """How many TCP connections have reached a listener of this network namespace."""
+        names, values = (v.split() for k, v in self._lines("/proc/self/net/snmp") if k == "Tcp")
+        return int(values[names.index("PassiveOpens")])
+
     def device_bytes(self):
         """What eth0 and lo have carried, both ways (lo counts each byte once)."""
-        with self.start("cat", "/proc/self/net/dev", stdout=subprocess.PIPE, text=True) as p:
-            rows = [line.split(":") for line in p.stdout if ":" in line]
+        rows = self._lines("/proc/self/net/dev")
         total = 0
         for name, values in rows:
             v = values.split()

@@ -23,6 +23,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import lab  # noqa: E402
 
 ROUNDS = 5
+RESTARTS = 3
 SECONDS = 2.0  # of each kind of request in a round
 
 HAPROXY = """
@@ -78,14 +79,25 @@ class Redis:
         self.server = lab.Container("redis", 2)
         self.containers = [self.client, self.server]
         self.ports = [self.port]
+        self.program = None
+        self.start()
+        self.count = 4000
+        slow = min(r["rps"] for r in self.measure().values())
+        self.count = max(10000, int(slow * SECONDS * 1.5))
+
+    def start(self):
         self.program = self.server.start(
             "redis-server", "--save", "", "--appendonly", "no", "--daemonize", "no",
             "--bind", "0.0.0.0", "--protected-mode", "no", "--port", str(self.port),
             "--dir", "/tmp", "--logfile", "/tmp/redis.log")
         self.client.await_port(self.server.address, self.port, self.program)
-        self.count = 4000
-        slow = min(r["rps"] for r in self.measure().values())
-        self.count = max(10000, int(slow * SECONDS * 1.5))
+
+    def restart(self):
+        """As systemd and the container engines do it: the new process gets a new cgroup."""
+        self.program.terminate()
+        self.program.wait()
+        self.server.renew_cgroup()
+        self.start()
 
     def renew(self):
         """redis-benchmark makes its connections anew."""
@@ -162,10 +174,14 @@ def set_policy(scene, paired):
                    "--port", *map(str, scene.ports))
 
 
+def connections(scene):
+    return sum(c.accepted() for c in scene.containers)
+
+
 def one(scene, host, paired):
     set_policy(scene, paired)
     scene.renew()
-    before = lab.stats()
+    before, accepted = lab.stats(), connections(scene)
     wire = sum(c.device_bytes() for c in scene.containers)
     look = host.look()
     rows = scene.measure()
@@ -175,6 +191,7 @@ def one(scene, host, paired):
         "rows": rows, "others": others,
         "bytes": lab.paths(before, after),
         "pairs": after["pairs_made"] - before["pairs_made"],
+        "connections": connections(scene) - accepted,
         "devices": sum(c.device_bytes() for c in scene.containers) - wire,
     }
 
@@ -184,8 +201,7 @@ def told(what, sample):
     return f"{what} {figures}"
 
 
-def play(make, host):
-    scene = make()
+def play(scene, host):
     rounds = []
     for n in range(ROUNDS):
         tcp = one(scene, host, False)
@@ -199,14 +215,38 @@ def play(make, host):
     return {"title": scene.title, "about": scene.__doc__.strip(), "rows": scene.rows, "rounds": rounds}
 
 
+def restarts(redis):
+    """The demo's second part: the policy is set once, and then the service restarts."""
+    set_policy(redis, True)
+    redis.count = 2000
+    found = []
+    for _ in range(RESTARTS):
+        was = os.stat(redis.server.cgroup).st_ino
+        redis.restart()
+        before, accepted = lab.stats(), connections(redis)
+        redis.measure()
+        found.append({
+            "cgroups": [was, os.stat(redis.server.cgroup).st_ino],
+            "connections": connections(redis) - accepted,
+            "pairs": lab.stats()["pairs_made"] - before["pairs_made"],
+        })
+    set_policy(redis, False)
+    return found
+
+
 def main():
     host = lab.Host()
     lab.bridge()
     scenes = {}
-    for name, make in (("redis", Redis), ("proxied HTTP", Mesh)):
-        lab.say(f"starting {make.title}")
-        scenes[name] = play(make, host)
-    json.dump({"schema": 1, "machine": lab.machine(), "scenes": scenes}, sys.stdout, indent=1)
+    lab.say(f"starting {Redis.title}")
+    redis = Redis()
+    scenes["redis"] = play(redis, host)
+    lab.say(f"restarting redis-server {RESTARTS} times")
+    restarted = restarts(redis)
+    lab.say(f"starting {Mesh.title}")
+    scenes["proxied HTTP"] = play(Mesh(), host)
+    json.dump({"schema": 1, "machine": lab.machine(), "scenes": scenes, "restarts": restarted},
+              sys.stdout, indent=1)
 
 
 main()
