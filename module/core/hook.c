@@ -234,8 +234,9 @@ static ssize_t hook_splice_read_put(struct socket *sock, loff_t *ppos, struct pi
 	return ret;
 }
 
-/* The function above that serves a call on this socket, or NULL. Runs in the ftrace callback,
- * under rcu_read_lock(): no lock, no sleep.
+/* The function above that serves a call on this socket, or NULL. Before sks_loaded is set, the call
+ * of a socket that holds nothing of ours is left to TCP: a module that fails to load is freed,
+ * whatever task is inside. Runs in the ftrace callback, under rcu_read_lock(): no lock, no sleep.
  */
 static splice_read_fn *hook_target(struct sock *sk)
 {
@@ -245,7 +246,9 @@ static splice_read_fn *hook_target(struct sock *sk)
 		return NULL;
 	if (client->attached)
 		return hook_splice_read;
-	return try_module_get(THIS_MODULE) ? hook_splice_read_put : NULL;
+	if (READ_ONCE(sks_loaded) && try_module_get(THIS_MODULE))
+		return hook_splice_read_put;
+	return NULL;
 }
 
 /* The client that wants to be called for SO_RCVLOWAT on @sk, or NULL. Under RCU. */

@@ -13,6 +13,7 @@
 #include <linux/wait.h>
 #include <net/tcp.h>
 
+#include "core/inflight.h"
 #include "core/stats.h"
 #include "datapath/capture.h"
 #include "pair/end.h"
@@ -500,12 +501,15 @@ static long capture_ioctl(struct file *file, unsigned int cmd, unsigned long arg
 }
 
 /* A capture shows the payload of every user's connections, as packet sockets in every namespace
- * would. So it takes the capabilities for that in the initial user namespace.
+ * would. So it takes the capabilities for that in the initial user namespace. While the module loads
+ * there is no device yet: if the load fails, an open file would not keep the module.
  */
 static int capture_open(struct inode *inode, struct file *file)
 {
 	if (!capable(CAP_NET_ADMIN) || !capable(CAP_NET_RAW))
 		return -EPERM;
+	if (!READ_ONCE(sks_loaded))
+		return -ENODEV;
 	file->private_data = NULL;	/* misc_open() had stored the device there */
 	return nonseekable_open(inode, file);
 }
