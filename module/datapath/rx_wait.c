@@ -178,6 +178,11 @@ int sks_rx_wait(struct sock *sk, struct pair_end *end, long *timeo, u32 pos)
 
 	if (!spin && may_be && end->rx_short >= SHORT_WAITS)
 		spin = short_nsec();
+	/* With MSG_PEEK another reader may take bytes while as many come. A reader that spins is on
+	 * no queue, and would see the number that it has peeked.
+	 */
+	if (pos && pos != SOCKSPLICE_RX_MARK)
+		spin = 0;
 	/* TCP notifies its readers only when its own bytes reach the mark. */
 	if (READ_ONCE(sk->sk_rcvlowat) > 1)
 		sks_rcvlowat_poller(sks_end_peer(end));
