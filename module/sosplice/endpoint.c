@@ -224,6 +224,14 @@ static void inherit(struct sock *sk, struct splice_endpoint *end)
 	rcu_assign_pointer(icsk->icsk_ulp_data, end);
 	WRITE_ONCE(icsk->icsk_ulp_ops, sks_slot_ulp[SLOT_SPLICE]);
 	sks_endpoint_ops_set(sk, role_of(end));
+	/* The socket's counters have the ring's bytes now, so sks_loop_ident() reads other numbers.
+	 * Those that loop.c has were exact before. The numbers of both ends change alike, and the
+	 * last end to change finds the loop.
+	 */
+	if (end->out)
+		clear_bit(SPLICE_TRACED, &end->out->flags);
+	if (end->in)
+		clear_bit(SPLICE_TRACED, &end->in->flags);
 }
 
 void sks_endpoint_detach(struct sock *sk)

@@ -138,11 +138,14 @@ static void connect_deferred(struct sock *sk, int *err, bool *needs_retry)
 		*err = EPIPE;
 }
 
-/* Looks once, before the first byte, whether the splice closes a loop. Both sockets are locked. */
+/* Looks once, before the first byte, whether the splice closes a loop, and once more after a socket
+ * was un-paired. Both sockets are locked.
+ */
 static bool closes_loop(struct splice *s)
 {
 	if (test_bit(SPLICE_TRACED, &s->flags))
 		return false;
+	sks_loop_forget(s);
 	sks_loop_ident(s->dst, &s->dst_id);
 	set_bit(SPLICE_TRACED, &s->flags);
 	if (!sks_loop_closes(s))

@@ -55,8 +55,11 @@ enum splice_flag {
 				 */
 	SPLICE_SOURCE_GONE,	/* its source was destroyed; has endpoint->out's reference */
 	SPLICE_DROP,		/* the administrator wants it ended */
-	SPLICE_TRACED,	/* loop.c has checked it; both sockets' locks */
+	SPLICE_TRACED,	/* loop.c has checked it; set under both sockets' locks, cleared under one */
 	SPLICE_SETTLED,	/* setsockopt() may return */
+	SPLICE_SINK_FRESH,	/* its sink's endpoint is what an earlier, failed attempt left; the
+				 * thread in setsockopt() only
+				 */
 	SPLICE_UNDONE,	/* it failed, and the sink got its endpoint for it; set before it ends */
 };
 

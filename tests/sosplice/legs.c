@@ -2,6 +2,7 @@
 /* Sockets that are paired when they are spliced: the ring is source or sink, and the module's
  * counters show it. paired.test runs this with enroll_all=1.
  */
+#include <netinet/tcp.h>
 #include <sys/mman.h>
 
 #include "sosplice.h"
@@ -375,6 +376,31 @@ static void reader_of_32_bit(void)
 }
 #endif
 
+/* A paired connection p, c is spliced at p, goes back to TCP, and then the loop is closed at c. */
+static void loop_after_unpairing(void)
+{
+	uint64_t before = counter("so_splice_loops");
+	long start = ms();
+	struct relay r;
+	int err;
+
+	legs_open(&r, AF_INET, true, false);
+	splice_on(&r);
+	stream_write(r.c, 0, 5000);
+	stream_read(r.s, 0, 5000);
+	went(5000, 0);
+	check(setsockopt(r.c, IPPROTO_TCP, TCP_ULP, "socksplice-none", 15), "there is such a ULP");
+	splice_fds(r.s, r.c, 0, 0);
+	stream_write(r.q, 0, 1000);
+	while (!(err = so_error(r.p)) && !(err = so_error(r.s))) {
+		check(ms() - start < 20000, "the loop goes round and round");
+		sleep_ms(2);
+	}
+	check(err == ELOOP, "%s", strerror(err));
+	check(counter("so_splice_loops") == before + 1, "found %d times",
+	      (int)(counter("so_splice_loops") - before));
+}
+
 const struct sock_case leg_cases[] = {
 	{ "ring-to-ring", ring_to_ring },
 	{ "ring-to-TCP", ring_to_tcp },
@@ -388,6 +414,7 @@ const struct sock_case leg_cases[] = {
 	{ "full-sink-and-ring", full_sink },
 	{ "pairs-dropped-while-spliced", pairs_dropped },
 	{ "rings-again-after-splice", rings_again },
+	{ "ELOOP-after-un-pairing", loop_after_unpairing },
 #ifdef __x86_64__
 	{ "reader-of-32-bit-asleep", reader_of_32_bit },
 #endif
