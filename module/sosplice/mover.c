@@ -259,10 +259,11 @@ static bool idle_is_over(struct splice *s)
 {
 	if (!s->idle)
 		return false;
-	if (time_after_eq(jiffies, s->last + s->idle))
+	/* The last move was within a jiffy, whose rest does not count. */
+	if (time_after(jiffies, s->last + s->idle))
 		return true;
 	if (!delayed_work_pending(&s->tick))
-		sks_mover_tick(s, s->last + s->idle - jiffies);
+		sks_mover_tick(s, s->last + s->idle + 1 - jiffies);
 	return false;
 }
 
