@@ -167,8 +167,10 @@ static int let_run(struct splice *s)
 		go = !sks_evict_expel(sk) || time_after(jiffies, until);
 		if (go) {
 			end = sks_endpoint_get(sk);
-			if (end && end->out == s)
+			if (end && end->out == s) {
+				s->moved_before = end->moved;
 				WRITE_ONCE(end->moved, 0);
+			}
 			s->queued = tcp_sk(sk)->rcv_nxt - tcp_sk(sk)->copied_seq +
 				    sks_paired_io_unread(sk);
 			s->last = jiffies;	/* the idle time starts here */

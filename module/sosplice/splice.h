@@ -87,6 +87,7 @@ struct splice {
 	unsigned long last;		/* jiffies at the last move */
 	struct page_frag frag;		/* one page for bytes that have to be copied */
 	u64 queued;			/* bytes queued when it began; constant while RUNNING */
+	u64 moved_before;		/* the count of the source's last splice; set with RUNNING */
 	bool awaits_reader;		/* another reader comes first; also read without */
 
 	struct completion settled;	/* completed with SPLICE_SETTLED */
