@@ -96,12 +96,19 @@ static int take_sink(struct splice *s, struct splice_endpoint **spare)
 	if (end->in) {
 		if (!test_bit(SPLICE_ENDED, &end->in->flags))
 			return -EBUSY;
+		/* An attempt that failed has left its endpoint here. It is this one's now. */
+		if (test_bit(SPLICE_UNDONE, &end->in->flags))
+			set_bit(SPLICE_SINK_FRESH, &s->flags);
 		clear_bit(SPLICE_SINK_KNOWS, &end->in->flags);
 		sks_splice_put(end->in);
 	}
 	refcount_inc(&s->ref);
 	WRITE_ONCE(end->in, s);
 	set_bit(SPLICE_SINK_KNOWS, &s->flags);
+	/* splice() looks for SPLICE_ENDED next. Pairs with queue_work(), between that bit and the
+	 * mover's look at this one.
+	 */
+	smp_mb__after_atomic();
 	sks_endpoint_update(sk, end);
 	return 0;
 }
@@ -142,8 +149,11 @@ static bool undo(struct splice *s, const bool fresh[2])
 		/* The mover detaches the sink's endpoint, because a task may own that lock for
 		 * ever.
 		 */
-		if (fresh[1] || (fresh[0] && s->dst == src))
+		if (fresh[1] || test_bit(SPLICE_SINK_FRESH, &s->flags) ||
+		    (fresh[0] && s->dst == src))
 			set_bit(SPLICE_UNDONE, &s->flags);
+		if (test_bit(SPLICE_RUNNING, &s->flags))
+			WRITE_ONCE(end->moved, s->moved_before);
 		sks_splice_end(s, 0);
 		if (fresh[0] && !end->in)
 			sks_endpoint_detach(src);
