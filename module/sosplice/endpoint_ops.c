@@ -132,33 +132,51 @@ static ssize_t source_splice_read(struct socket *sock, loff_t *ppos, struct pipe
 	return ret;
 }
 
+/* One look, for hooked_poll(). False if the splice has ended meanwhile. */
+static bool look_at_source(struct file *file, struct socket *sock, poll_table *wait,
+			   __poll_t *mask)
+{
+	struct splice_endpoint *end;
+	struct splice *before = NULL, *after = NULL;
+	unsigned int moves = 0;
+
+	rcu_read_lock();
+	end = sks_endpoint_get_rcu(sock->sk);
+	if (end) {
+		before = READ_ONCE(end->out);
+		moves = smp_load_acquire(&end->err_moves);	/* pairs with err_back */
+	}
+	rcu_read_unlock();
+
+	*mask = tcp_poll(file, sock, wait);	/* queues the poller first, then looks; may sleep */
+
+	rcu_read_lock();
+	smp_rmb();	/* sk_err before err_moves; pairs with err_out */
+	end = sks_endpoint_get_rcu(sock->sk);
+	if (end)
+		after = smp_load_acquire(&end->out);	/* pairs with sks_splice_end() */
+	if (after)
+		*mask &= ~(EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLHUP);
+	if (end && (moves & 1 || moves != READ_ONCE(end->err_moves)))
+		*mask |= EPOLLERR;
+	rcu_read_unlock();
+	return after || !before;
+}
+
 /* Hides from poll(2) of a source what is the splice's. tcp_poll() looks at the receive queue,
  * where the mover leaves bytes that the sink has no room for. It also sees an end of stream that
  * the splice has not reached yet.
  */
 static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *wait)
 {
-	unsigned int moves = 0;
-	struct splice_endpoint *end;
 	__poll_t mask;
 
 	sks_enter();
-	rcu_read_lock();
-	end = sks_endpoint_get_rcu(sock->sk);
-	if (end)
-		moves = smp_load_acquire(&end->err_moves);	/* pairs with err_back */
-	rcu_read_unlock();
-
-	mask = tcp_poll(file, sock, wait);	/* queues the poller first, then looks; may sleep */
-
-	rcu_read_lock();
-	smp_rmb();	/* sk_err before err_moves; pairs with err_out */
-	end = sks_endpoint_get_rcu(sock->sk);
-	if (end && READ_ONCE(end->out))
-		mask &= ~(EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLHUP);
-	if (end && (moves & 1 || moves != READ_ONCE(end->err_moves)))
-		mask |= EPOLLERR;
-	rcu_read_unlock();
+	/* A splice has ended during the look: what tcp_poll() saw before it may have been moved,
+	 * and it may have missed the error. The poller is queued, so the next look has no @wait.
+	 */
+	while (!look_at_source(file, sock, wait, &mask))
+		wait = NULL;
 	sks_leave();
 	return mask;
 }

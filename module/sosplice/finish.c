@@ -3,6 +3,9 @@
  * How a splice ends. sks_splice_end() frees the source. What is in the source's queue and has not
  * reached the sink belongs to the application again. Later the mover clears the sink's pointer,
  * unless the next splice into that sink has done so.
+ *
+ * Applications look at the end without a lock, so its parts come in this order: the error, the
+ * count that reaches the limit, the free source. Last of all setsockopt() may return.
  */
 #include <net/tcp.h>
 
@@ -20,7 +23,6 @@
 static void unlist(struct splice *s)
 {
 	set_bit(SPLICE_ENDED, &s->flags);
-	sks_splice_settle(s);
 	sks_splices_remove(s);
 	sks_loop_forget(s);
 	sks_mover_stop_tick(s);
@@ -32,28 +34,38 @@ static void finish(struct splice *s, int err)
 {
 	sks_stat_inc(SOCKSPLICE_STAT_so_splices_ended);
 	trace_so_splice_end(s->src, s->dst, s->moved, err);
+	sks_splice_settle(s);
 	sks_mover_queue(s);	/* the mover sees to the sink */
 	sks_splice_put(s);
+}
+
+void sks_splice_show_count(struct splice_endpoint *end, const struct splice *s)
+{
+	sock_owned_by_me(s->src);
+	if (s->moved)	/* if not, the last splice's count stays until this one has begun */
+		smp_store_release(&end->moved, s->moved);	/* pairs with sks_splice_moved() */
 }
 
 void sks_splice_end(struct splice *s, int err)
 {
 	struct sock *sk = s->src;
 	struct splice_endpoint *end = sks_endpoint_get(sk);
+	const bool fails = err && !sk->sk_err;
 
 	sock_owned_by_me(sk);
 	if (WARN_ON_ONCE(!end || end->out != s))
 		return;
 
 	unlist(s);
-	WRITE_ONCE(end->out, NULL);
-	sks_endpoint_update(sk, end);
-
-	if (err && !sk->sk_err) {
+	if (fails) {
 		end->err = err;
 		WRITE_ONCE(sk->sk_err, err);
-		sk_error_report(sk);
 	}
+	sks_splice_show_count(end, s);
+	smp_store_release(&end->out, NULL);	/* pairs with hooked_poll() */
+	sks_endpoint_update(sk, end);
+	if (fails)
+		sk_error_report(sk);
 	sks_endpoint_wake(sk);
 	finish(s, err);
 }

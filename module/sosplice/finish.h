@@ -4,6 +4,11 @@
 
 #include "sosplice/splice.h"
 
+/* Makes the count of @s the one that socksplice_moved() returns. @end: of the source, which is
+ * locked.
+ */
+void sks_splice_show_count(struct splice_endpoint *end, const struct splice *s);
+
 /* Ends @s, whose source the caller has locked. If @err is not 0, it is left in SO_ERROR of the
  * source. The mover sees to the sink. Drops endpoint->out's reference.
  */

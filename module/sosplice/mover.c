@@ -71,6 +71,11 @@ static bool urgent_is_over(const struct sock *sk)
 	       tp->copied_seq - tp->urg_seq > SZ_1G;
 }
 
+static bool reached_limit(const struct splice *s)
+{
+	return s->max && s->moved >= s->max;
+}
+
 /* Takes @sent bytes, which the sink has sent, from the source's queue or its @ring. */
 static void settle(struct splice *s, u32 sent, bool ring)
 {
@@ -90,7 +95,8 @@ static void settle(struct splice *s, u32 sent, bool ring)
 		tcp_fast_path_check(sk);
 	}
 	WRITE_ONCE(s->moved, s->moved + sent);
-	WRITE_ONCE(sks_endpoint_get(sk)->moved, s->moved);
+	if (!reached_limit(s))	/* else sks_splice_end() does so, when the error is there */
+		sks_splice_show_count(sks_endpoint_get(sk), s);
 	sks_stat_add(SOCKSPLICE_STAT_so_splice_bytes, sent);
 	s->last = jiffies;
 }
@@ -274,7 +280,7 @@ static int why_end(struct splice *s)
 {
 	if (s->src->sk_err)
 		return 0;	/* the application finds the source's error */
-	if (s->max && s->moved >= s->max)
+	if (reached_limit(s))
 		return EFBIG;
 	if (test_bit(SPLICE_DROP, &s->flags))
 		return 0;
@@ -345,10 +351,7 @@ static enum mover_next move(struct splice *s, u32 *left, int *why)
 	settle(s, sent, b.ring);
 	*left -= min(*left, sent);
 
-	/* Before the source is unlocked: a task that sees the last byte counted must not find the
-	 * splice alive. The send may also have found the sink dead.
-	 */
-	*why = err ? err : why_end(s);
+	*why = err ? err : why_end(s);	/* the send may have found the sink dead */
 	if (full)
 		return needs_retry ? NEXT_LATER : NEXT_WAIT;
 	return *left >= goal ? NEXT_ROUND : NEXT_NOW;
@@ -395,17 +398,22 @@ static bool note_sink_error(struct splice *s, int *why)
 	return true;
 }
 
-/* The source is locked, and has data. */
-static enum mover_next lock_sink_and_move(struct splice *s, u32 *left, int *why)
+/* Moves, and ends the splice if that is due. Both sockets are locked for that: a task that sees the
+ * last byte counted must find neither the source nor the sink in use. The source is locked, and has
+ * data.
+ */
+static enum mover_next lock_sink_and_move(struct splice *s, u32 *left)
 {
 	enum mover_next next;
+	int why = -1;
 
-	if (s->dst == s->src)
-		return move(s, left, why);
-	if (!sks_endpoint_trylock(s->dst))
+	if (s->dst != s->src && !sks_endpoint_trylock(s->dst))
 		return NEXT_BUSY;
-	next = move(s, left, why);
-	release_sock(s->dst);
+	next = move(s, left, &why);
+	if (why >= 0)
+		sks_splice_end(s, why);
+	if (s->dst != s->src)
+		release_sock(s->dst);
 	return next;
 }
 
@@ -421,9 +429,11 @@ static enum mover_next mover_round(struct splice *s, u32 *left)
 	else if (why < 0 && !may_take(s, *left == MOVER_BUDGET))
 		next = NEXT_BUSY;
 	else if (why < 0 && has_data(src))
-		next = lock_sink_and_move(s, left, &why);
+		next = lock_sink_and_move(s, left);
 	else if (why < 0 && (src->sk_shutdown & RCV_SHUTDOWN || sock_flag(src, SOCK_DONE)))
 		why = 0;
+	if (test_bit(SPLICE_ENDED, &s->flags))
+		return NEXT_WAIT;
 	if (why < 0 && next != NEXT_NOW && next != NEXT_ROUND && idle_is_over(s))
 		why = ETIMEDOUT;
 	if (why < 0) {
