@@ -10,7 +10,7 @@ use crate::values::selector::Selector;
 /// What names the processes of a policy besides --cgroup.
 pub const OTHERS: [&str; 4] = ["units", "containers", "labels", "pods"];
 
-/// What names containers of podman and Docker.
+/// What names containers: of podman and Docker, and those of Kubernetes.
 #[derive(Args)]
 pub struct Selectors {
     /// The containers of this name, or whose id begins with these 12 digits or more, now and

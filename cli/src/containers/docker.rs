@@ -7,8 +7,8 @@ use std::path::Path;
 use serde::Deserialize;
 use tokio::task::JoinSet;
 
-use super::http::{self, Answer, encoded};
-use super::{Container, Pod};
+use super::http::{self, encoded};
+use super::{Answer, Container, Pod};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]

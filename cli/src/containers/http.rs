@@ -2,7 +2,6 @@
 //! Requests to an engine's API: HTTP over a Unix socket, with a bound on what an answer can take.
 
 use std::path::Path;
-use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -14,13 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// How long an engine may take to answer, and how long its answer may be. A thousand containers
-/// with many labels are a few MiB.
-const PATIENCE: Duration = Duration::from_secs(5);
-const LONGEST: usize = 64 << 20;
-
-/// What went wrong, for a person.
-pub type Answer<T> = Result<T, String>;
+use super::{Answer, LONGEST, PATIENCE, late};
 
 /// Sends a request. The connection ends with the answer.
 async fn get(socket: &Path, path: &str) -> Answer<Response<Incoming>> {
@@ -48,9 +41,7 @@ pub async fn fetch<T: DeserializeOwned>(socket: &Path, path: &str) -> Answer<T> 
         let body = Limited::new(get(socket, path).await?.into_body(), LONGEST);
         body.collect().await.map_err(|e| e.to_string())
     });
-    let body = fetched
-        .await
-        .map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))??;
+    let body = fetched.await.map_err(|_| late())??;
     serde_json::from_slice(&body.to_bytes()).map_err(|e| format!("{path}: {e}"))
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The containers of this machine, as their engines list them: podman and Docker, by the sockets
-//! of their APIs. An engine with another API is one more value of [`Engine`], with a file beside
-//! `docker` and `podman`. This room may call `system`, `values` and what is below them. `policy`
-//! and commands call it.
+//! The containers of this machine, as their engines list them: podman and Docker, and containerd
+//! and CRI-O for Kubernetes, by the sockets of their APIs. An engine with another API is one more
+//! value of [`Engine`], with a file beside `cri`, `docker` and `podman`. This room may call
+//! `system`, `values` and what is below them. `policy` and commands call it.
 
+mod cri;
 mod docker;
 mod http;
 mod podman;
@@ -24,21 +25,41 @@ use crate::values::selector::Selector;
 
 /// How long [`names`] waits for an engine.
 const SOON: Duration = Duration::from_secs(1);
+/// How long an engine may take to answer, and how long its answer may be. A thousand containers
+/// with many labels are a few MiB.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LONGEST: usize = 64 << 20;
+
+/// What an engine has answered, or what went wrong, for a person.
+type Answer<T> = std::result::Result<T, String>;
+
+fn late() -> String {
+    format!("no answer within {} s", PATIENCE.as_secs())
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     Podman,
     Docker,
+    Containerd,
+    CriO,
 }
 
 impl Engine {
-    pub const ALL: [Engine; 2] = [Engine::Podman, Engine::Docker];
+    pub const ALL: [Engine; 4] = [
+        Engine::Podman,
+        Engine::Docker,
+        Engine::Containerd,
+        Engine::CriO,
+    ];
 
     /// What `struct policy_found` has for it; 0 is none.
     pub fn number(self) -> u32 {
         match self {
             Engine::Podman => 1,
             Engine::Docker => 2,
+            Engine::Containerd => 3,
+            Engine::CriO => 4,
         }
     }
 
@@ -46,6 +67,8 @@ impl Engine {
         match self {
             Engine::Podman => "podman",
             Engine::Docker => "Docker",
+            Engine::Containerd => "containerd",
+            Engine::CriO => "CRI-O",
         }
     }
 
@@ -53,6 +76,11 @@ impl Engine {
         match self {
             Engine::Podman => &["/run/podman/podman.sock"],
             Engine::Docker => &["/run/docker.sock", "/var/run/docker.sock"],
+            Engine::Containerd => &[
+                "/run/containerd/containerd.sock",
+                "/run/k3s/containerd/containerd.sock",
+            ],
+            Engine::CriO => &["/run/crio/crio.sock"],
         }
     }
 
@@ -70,9 +98,12 @@ impl Engine {
         let path = self.required_socket()?;
         let mut found = self.list().await?;
         let bits = select::bits(&found, selectors);
-        if self == Engine::Docker {
-            let wanted = found.iter_mut().zip(&bits).filter(|(_, bits)| **bits != 0);
-            docker::find_processes(path, wanted.map(|(container, _)| container)).await;
+        let wanted = found.iter_mut().zip(&bits).filter(|(_, bits)| **bits != 0);
+        let wanted = wanted.map(|(container, _)| container);
+        match self {
+            Engine::Podman => {} // has said so in its list
+            Engine::Docker => docker::find_processes(path, wanted).await,
+            Engine::Containerd | Engine::CriO => cri::find_processes(path, wanted).await,
         }
         let mut named = Vec::new();
         for (container, selectors) in found.iter().zip(bits) {
@@ -98,6 +129,7 @@ impl Engine {
         let found = match self {
             Engine::Podman => podman::list(path).await,
             Engine::Docker => docker::list(path).await,
+            Engine::Containerd | Engine::CriO => cri::list(path).await,
         };
         found.map_err(|e| self.unanswered(e))
     }
@@ -114,11 +146,12 @@ impl Engine {
             Ok(socket) => socket,
             Err(e) => return e,
         };
-        let path = match self {
-            Engine::Podman => podman::events(),
-            Engine::Docker => docker::events(),
+        let ended = match self {
+            Engine::Podman => http::follow(socket, &podman::events(), changed).await,
+            Engine::Docker => http::follow(socket, &docker::events(), changed).await,
+            Engine::Containerd | Engine::CriO => cri::follow(socket, changed).await,
         };
-        self.unanswered(http::follow(socket, &path, changed).await)
+        self.unanswered(ended)
     }
 
     fn unanswered(self, why: String) -> Error {
@@ -231,6 +264,8 @@ fn climb(path: &str, id: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -259,6 +294,16 @@ mod tests {
                 "/kubepods.slice/kubepods-pod1.slice/docker-ID.scope",
                 "/kubepods.slice/kubepods-pod1.slice/docker-ID.scope",
             ),
+            // containerd and CRI-O for Kubernetes
+            (
+                "/kubepods.slice/kubepods-pod1.slice/cri-containerd-ID.scope",
+                "/kubepods.slice/kubepods-pod1.slice/cri-containerd-ID.scope",
+            ),
+            (
+                "/kubepods.slice/kubepods-pod1.slice/crio-ID.scope/container",
+                "/kubepods.slice/kubepods-pod1.slice/crio-ID.scope",
+            ),
+            ("/kubepods/burstable/pod1/ID", "/kubepods/burstable/pod1/ID"),
         ] {
             let [path, expected] = [path, expected].map(|p| p.replace("ID", ID));
             assert_eq!(climb(&path, ID), Some(expected), "{path}");
@@ -288,7 +333,7 @@ mod tests {
 
     #[test]
     fn numbers_of_engines_differ() {
-        let numbers = Engine::ALL.map(Engine::number);
-        assert!(numbers[0] != numbers[1] && !numbers.contains(&0));
+        let numbers = BTreeSet::from(Engine::ALL.map(Engine::number));
+        assert!(numbers.len() == Engine::ALL.len() && !numbers.contains(&0));
     }
 }

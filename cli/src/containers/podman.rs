@@ -6,8 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::http::{self, Answer};
-use super::{Container, Pod, docker};
+use super::{Answer, Container, Pod, docker, http};
 
 /// The oldest version of the API that podman 4 and 5 serve.
 const API: &str = "/v4.0.0/libpod";

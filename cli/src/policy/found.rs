@@ -92,8 +92,8 @@ impl Listing {
         }
         if self.answers.is_empty() {
             return vec![
-                "no container engine can be asked, there is neither podman's nor Docker's socket; \
-                 run 'systemctl enable --now podman.socket'"
+                "no container engine can be asked: there is no socket of podman, Docker, containerd or \
+                 CRI-O; with podman, run 'systemctl enable --now podman.socket'"
                     .into(),
             ];
         }
