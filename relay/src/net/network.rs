@@ -7,7 +7,9 @@ use std::str::FromStr;
 
 use super::address::plain;
 
-/// A network in CIDR notation. An address alone is a network of one.
+/// A network in CIDR notation. An address alone is a network of one. A network of IPv4-mapped
+/// addresses (`::ffff:a.b.c.d/96` and longer) is kept as its IPv4 network, because sources are
+/// compared in that form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     base: IpAddr,
@@ -50,7 +52,6 @@ impl FromStr for Network {
                 format!("'{bits}' in '{text}' is no prefix length (0 to {width})")
             })?,
         };
-        let whole = Network { base, bits };
         let host_bits = match base {
             IpAddr::V4(ip) => u128::from(ip.to_bits()),
             IpAddr::V6(ip) => ip.to_bits(),
@@ -59,10 +60,21 @@ impl FromStr for Network {
             128 => u128::MAX,
             n => (1 << n) - 1,
         };
+        if base != plain(base) && bits < 96 {
+            return Err(format!(
+                "'{text}' holds more than IPv4-mapped addresses: write an IPv4 network"
+            ));
+        }
         if host_bits & mask != 0 {
             return Err(format!("'{text}' has bits set behind its first {bits}"));
         }
-        Ok(whole)
+        Ok(match (base, plain(base)) {
+            (IpAddr::V6(_), v4 @ IpAddr::V4(_)) => Network {
+                base: v4,
+                bits: bits - 96,
+            },
+            _ => Network { base, bits },
+        })
     }
 }
 
@@ -84,6 +96,10 @@ mod tests {
             ("0.0.0.0/0", "8.8.8.8", "::1"),
             ("::/0", "::1", "1.1.1.1"),
             ("2001:db8::/33", "2001:db8:7fff::", "2001:db8:8000::"),
+            ("::ffff:10.0.0.0/104", "10.255.0.1", "11.0.0.0"),
+            ("::ffff:10.0.0.0/104", "::ffff:10.255.0.1", "::1"),
+            ("::ffff:0:0/96", "8.8.8.8", "::1"),
+            ("::ffff:127.0.0.1", "127.0.0.1", "127.0.0.2"),
         ] {
             let network: Network = network.parse().unwrap();
             assert!(network.contains(inside.parse().unwrap()), "{network}");
@@ -101,6 +117,9 @@ mod tests {
             "x/8",
             "::/129",
             "10/8",
+            "::ffff:0:0/95",
+            "::ffff:10.0.0.0/24",
+            "::ffff:10.0.0.1/104",
         ] {
             assert!(text.parse::<Network>().is_err(), "{text}");
         }
