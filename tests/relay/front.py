@@ -372,6 +372,18 @@ def connect_front():
             check(answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"page\n"), answer)
 
 
+def unspecified():
+    """0.0.0.0 reaches this host: no client may ask for it, though a network of the list contains it."""
+    web = Web()
+    with Relay(simple("front = 'connect'\nconnect_to = '0.0.0.0/5'\n")) as relay:
+        # The resolver makes 0.0.0.0 of the name 0x0.
+        for host, status in (("[::ffff:0.0.0.0]", b"400"), ("0.0.0.0", b"400"), ("0x0", b"403")):
+            with relay.connect() as s:
+                s.sendall(f"CONNECT {host}:{port(web.server)} HTTP/1.1\r\n\r\n".encode())
+                answer = s.recv(4096)
+                check(answer.startswith(b"HTTP/1.1 " + status), host, answer)
+
+
 def socks_front():
     web = Web()
     page = f"http://localhost:{port(web.server)}/"
@@ -443,7 +455,7 @@ def networks():
 
 
 CASES = [in_turn, least_connections, by_source, retry, hangs, no_target, checks, names, names_anew, unix_sockets, ipv6, proxy_out,
-         proxy_in, tls, slow_headers, connect_front, socks_front, most_connections, per_source, rates, networks]
+         proxy_in, tls, slow_headers, connect_front, unspecified, socks_front, most_connections, per_source, rates, networks]
 
 if __name__ == "__main__":
     for one_case in CASES:

@@ -28,7 +28,8 @@ impl Address {
     /// True if a relay can connect to this address.
     pub fn can_connect(&self) -> bool {
         match self {
-            Address::Ip(a) => a.port() != 0 && !a.ip().is_unspecified(),
+            // connect(2) to the unspecified address reaches this host.
+            Address::Ip(a) => a.port() != 0 && !plain(a.ip()).is_unspecified(),
             Address::Name(_, port) => *port != 0,
             Address::Unix(_) => true,
             Address::Any(_) | Address::Passed(_) => false,
@@ -209,6 +210,20 @@ mod tests {
             "a b:1",
         ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_relay_connects_to_the_unspecified_address() {
+        for (text, good) in [
+            ("0.0.0.0:80", false),
+            ("[::]:80", false),
+            ("[::ffff:0.0.0.0]:80", false),
+            ("[::ffff:0.0.0.1]:80", true),
+            ("127.0.0.1:0", false),
+        ] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!(address.can_connect(), good, "{text}");
         }
     }
 

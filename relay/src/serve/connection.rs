@@ -318,9 +318,11 @@ async fn destination(service: &Service, address: &Address) -> Result<Reached, Fa
             ));
         }
     };
+    // The unspecified address reaches this host, whatever network contains it.
     let may = |peer: &Peer| {
         peer.socket_address().is_some_and(|a| {
-            reach.networks.iter().any(|n| n.contains(a.ip()))
+            !a.ip().is_unspecified()
+                && reach.networks.iter().any(|n| n.contains(a.ip()))
                 && (reach.ports.is_empty() || reach.ports.contains(&a.port()))
         })
     };
