@@ -207,9 +207,9 @@ def ipv6():
 
 
 def proxy_out():
-    for version in ("v1", "v2"):
+    for version, listen in (("v1", "127.0.0.1:0"), ("v2", "127.0.0.1:0"), ("v1", "*:0")):
         server = listener()
-        with Relay(simple(f"to = '{target(server)}'\nproxy_out = '{version}'\n")) as relay:
+        with Relay(one(listen, f"to = '{target(server)}'\nproxy_out = '{version}'\n")) as relay:
             client = relay.connect()
             mine, its = client.getsockname(), client.getpeername()
             s = accept(server)

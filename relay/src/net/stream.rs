@@ -2,7 +2,7 @@
 //! A connected socket, TCP or Unix. Both directions of a link use it at the same time.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use socket2::SockRef;
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::address::plain;
 use super::sys;
 
 #[derive(Debug)]
@@ -140,10 +141,17 @@ impl Stream {
         rustix::net::getpeername(self).is_ok()
     }
 
-    /// Returns the socket's own address if it is a TCP socket.
+    /// Returns the socket's own address if it is a TCP socket. That of an IPv4 connection to a socket
+    /// of both families is an IPv4 address, as the peer's is.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
-            Stream::Tcp(s) => s.local_addr().ok(),
+            Stream::Tcp(s) => {
+                let address = s.local_addr().ok()?;
+                Some(match plain(address.ip()) {
+                    v4 @ IpAddr::V4(_) => SocketAddr::new(v4, address.port()),
+                    IpAddr::V6(_) => address,
+                })
+            }
             Stream::Unix(_) => None,
         }
     }
