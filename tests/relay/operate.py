@@ -134,6 +134,24 @@ def leaves_no_files():
         check(os.path.exists(path("old.sock")), "after the upgrade")
 
 
+def busy_unix_listener():
+    """A reload to the path of a Unix socket whose accept queue is full fails, and does not wait."""
+    echo = Echo(b"e")
+    full = listener(path("full.sock"), socket.AF_UNIX)
+    full.listen(0)
+    held = []
+    while True:
+        s = socket.socket(socket.AF_UNIX)
+        s.setblocking(False)
+        held.append(s)
+        if s.connect_ex(path("full.sock")):
+            break
+    with Relay(config(echo.to())) as relay:
+        relay.reload(config(echo.to(), listen=f"unix:{path('full.sock')}"), good=False)
+        with relay.connect() as s:
+            check(s.recv(1) == b"e", "the old configuration does not serve")
+
+
 class Load:
     """Several threads, each of which makes one connection after the other and waits for its answer."""
 
@@ -501,7 +519,7 @@ def documented():
         check(not missing, command, "not documented:", missing)
 
 
-CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, leaves_no_files, reloads_under_load,
+CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, leaves_no_files, busy_unix_listener, reloads_under_load,
          upgrades_under_load, failed_upgrade, upgrade_without_a_listener, drains, drains_in_turn, ends_at_once, descriptors,
          short_of_descriptors, activation, activation_unix, notifies, shows, log_formats]
 

@@ -177,10 +177,12 @@ impl Bound {
     }
 }
 
+/// True if no process listens at the socket's file. The connect(2) never waits: a listener whose
+/// accept queue is full answers `EAGAIN`, so the address is in use.
 fn is_left_over(path: &Path, address: &SockAddr) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
     is_socket
-        && Socket::new(Domain::UNIX, Type::STREAM, None)
+        && Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)
             .and_then(|s| s.connect(address))
             .is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
 }
