@@ -31,7 +31,17 @@ impl Default for Kernel {
 impl Kernel {
     /// Asks the kernel whether it accepts splices, and records the answer.
     pub fn probe(&self) {
-        match ask() {
+        self.ask(Socket::new(Domain::IPV4, Type::STREAM, None));
+    }
+
+    /// Asks with `socket`. If descriptors or memory are short, the former answer stays.
+    fn ask(&self, socket: io::Result<Socket>) {
+        let answer = match socket {
+            Ok(socket) => ask(&socket),
+            Err(e) if sys::is_shortage(&e) && self.state() != 0 => return,
+            Err(e) => Err(format!("no socket to ask with: {e}")),
+        };
+        match answer {
             Ok(()) => self.set(true),
             Err(why) => self.unavailable(&why),
         }
@@ -69,10 +79,8 @@ impl Kernel {
 
 /// Tries to splice a socket that is not connected. The kernel checks the feature and the caller's
 /// rights before it checks the socket, so its error shows which check failed.
-fn ask() -> Result<(), String> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)
-        .map_err(|e| format!("no socket to ask with: {e}"))?;
-    match so_splice::splice(&socket, &socket, so_splice::Options::default()) {
+fn ask(socket: &Socket) -> Result<(), String> {
+    match so_splice::splice(socket, socket, so_splice::Options::default()) {
         Ok(()) => Ok(()),
         Err(e) if sys::is(&e, Errno::NOPROTOOPT) => {
             Err("the module socksplice is not loaded, or its so-splice off".into())
@@ -131,5 +139,17 @@ mod tests {
         assert!(!kernel.is_available());
         assert_eq!(&*kernel.why_not(), "drained");
         assert_ne!(kernel.state(), first);
+    }
+
+    #[test]
+    fn a_shortage_of_descriptors_changes_no_answer() {
+        let kernel = Kernel::default();
+        kernel.set(true);
+        for short in [Errno::MFILE, Errno::NFILE] {
+            kernel.ask(Err(short.into()));
+            assert!(kernel.is_available());
+        }
+        kernel.ask(Err(Errno::AFNOSUPPORT.into()));
+        assert!(!kernel.is_available());
     }
 }
