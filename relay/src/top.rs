@@ -131,7 +131,7 @@ fn table(before: &Sample, after: &Sample) -> String {
         "LISTENER", "CLIENT", "TARGET", "MODE", "UP/s", "DOWN/s", "AGE"
     );
     for (up, down, c) in rows.iter().take(SHOWN) {
-        let text = |key: &str| c[key].as_str().unwrap_or("-").to_string();
+        let text = |key: &str| printable(c[key].as_str().unwrap_or("-"));
         let _ = writeln!(
             out,
             "{:<16} {:<22} {:<22} {:<9} {:>9} {:>9} {:>7}s",
@@ -150,6 +150,20 @@ fn table(before: &Sample, after: &Sample) -> String {
     out
 }
 
+/// Escapes control characters. A client chooses the path of its Unix socket, and a terminal would
+/// obey the sequences in it.
+fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 fn human(bytes: f64) -> String {
     let mut value = bytes;
     for unit in ["B", "K", "M", "G"] {
@@ -159,4 +173,25 @@ fn human(bytes: f64) -> String {
         value /= 1024.0;
     }
     format!("{value:.1}T")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_no_control_characters_of_a_client() {
+        let sample = || Sample {
+            at: Instant::now(),
+            status: serde_json::json!({}),
+            connections: vec![serde_json::json!({"id": 1, "client": "unix:/\u{1b}[2J\u{9b}2J\n"})],
+        };
+        let text = table(&sample(), &sample());
+        let row = text.lines().nth(2).unwrap();
+        assert!(row.contains(r"unix:/\u{1b}[2J\u{9b}2J\n"), "{row}");
+        assert!(
+            !text.chars().any(|c| c.is_control() && c != '\n'),
+            "{text:?}"
+        );
+    }
 }
