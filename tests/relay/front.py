@@ -192,6 +192,25 @@ def unix_sockets():
     echo.stop()
 
 
+def full_unix_queue():
+    """Clients wait while the accept queue of a Unix target is full. That is no failure of the target."""
+    server = listener(path("full.sock"), socket.AF_UNIX)
+    server.listen(1)
+    more = f"to = 'unix:{path('full.sock')}'\nconnect_timeout = '60s'\nhealth = {{ fall = 1 }}\n"
+    with Relay(simple(more)) as relay:
+        clients = [relay.connect() for _ in range(10)]
+        relay.until(lambda s: s["targets"][0]["connections"] == 10)
+        served = []
+        for _ in clients:
+            s = accept(server)
+            s.sendall(b"u")
+            served.append(s)
+        for s in clients:
+            check(s.recv(1) == b"u", "not served")
+        [state] = relay.get()["targets"]
+        check(state["up"] and state["failures_total"] == 0, state)
+
+
 def ipv6():
     good = Echo(b"6", ("::1", 0), socket.AF_INET6)
     to = f"[::1]:{good.address[1]}"
@@ -454,7 +473,7 @@ def networks():
         relay.until(lambda s: s["listeners"]["one"]["ended"].get("denied") == 2)
 
 
-CASES = [in_turn, least_connections, by_source, retry, hangs, no_target, checks, names, names_anew, unix_sockets, ipv6, proxy_out,
+CASES = [in_turn, least_connections, by_source, retry, hangs, no_target, checks, names, names_anew, unix_sockets, full_unix_queue, ipv6, proxy_out,
          proxy_in, tls, slow_headers, connect_front, unspecified, socks_front, most_connections, per_source, rates, networks]
 
 if __name__ == "__main__":

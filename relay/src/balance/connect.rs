@@ -22,7 +22,7 @@ pub async fn connect(peer: &Peer, time: Duration) -> io::Result<Stream> {
         };
         match result {
             Err(e) if sys::is_shortage(&e) && Instant::now() < end => {
-                sleep(Duration::from_millis(20)).await;
+                sleep(PAUSE).await;
             }
             Ok(stream) => {
                 stream.tune();
@@ -39,11 +39,20 @@ pub fn is_own_shortage(error: &io::Error) -> bool {
     sys::is_shortage(error) || error.kind() == io::ErrorKind::AddrNotAvailable
 }
 
-/// Connects to `peer`. Waits for no resources.
+/// Time between two attempts while something is short.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Connects to `peer`. Waits while the accept queue of a Unix listener is full, as TCP does of
+/// itself, but for no resources of this process.
 pub(super) async fn once(peer: &Peer) -> io::Result<Stream> {
     match peer {
         Peer::Ip(address) => TcpStream::connect(address).await.map(Stream::Tcp),
-        Peer::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+        Peer::Unix(path) => loop {
+            match UnixStream::connect(path).await {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => sleep(PAUSE).await,
+                result => return result.map(Stream::Unix),
+            }
+        },
         Peer::Unnamed => Err(io::ErrorKind::AddrNotAvailable.into()),
     }
 }
