@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ import time
 
 import lib
 from lib import (PROGRAM, Echo, Relay, accept, case, check, done, is_reset, listener, meanwhile, path,
-                 read_all, read_exactly, run, target, write)
+                 read_all, read_exactly, reset, run, target, write)
 
 LOAD = 4 if os.environ.get("TEST_FULL") else 1     # multiplies the changes under load
 
@@ -291,6 +292,52 @@ def drains():
         check(json.loads(relay.log.rest()[0])["reason"] == "shutdown")
 
 
+def killed():
+    """If the process is killed in the middle of a stream, both ends get a reset, and no end of stream. A
+    direction that has ended before does not change that."""
+    for mode in ("pipe", "copy"):
+        for half_closed in (False, True):
+            server = listener()
+            relay = Relay(config(target(server), f"mode = '{mode}'\n"))
+            client = relay.connect()
+            s = accept(server)
+            client.sendall(b"request")
+            read_exactly(s, 7)
+            s.sendall(b"half an answer")
+            read_exactly(client, 14)
+            if half_closed:
+                client.shutdown(socket.SHUT_WR)
+                check(s.recv(1) == b"")
+            relay.kill()
+            ends = (client,) if half_closed else (client, s)
+            for end in ends:
+                check(is_reset(end) == (True, b""), mode, half_closed, "an end of stream")
+
+
+def stops_within_the_last_bytes():
+    """A relay that stops does not wait for the last bytes of a connection whose other end has failed."""
+    server = listener()
+    # In the time `drain` the relay finds that the target has failed, and begins to wait.
+    with Relay("drain = '500ms'\n" + config(target(server), "mode = 'copy'\n")) as relay:
+        client = relay.connect()
+        s = accept(server)
+        client.sendall(b"request")
+        read_exactly(s, 7)
+        # The client reads nothing, so the answer fills all queues, until the relay takes no more.
+        s.setblocking(False)
+        while select.select([], [s], [], 0.5)[1]:
+            try:
+                s.send(bytes(1 << 16))
+            except BlockingIOError:
+                pass
+        reset(s)
+        client.sendall(b"x")
+        relay.signal(signal.SIGTERM)
+        check(relay.process.wait(60) == 0)
+        check(len(relay.log.rest()) == 1, "the connection has no line")
+        check(is_reset(client)[0], "not cut")
+
+
 def drains_in_turn():
     """At SIGTERM, a client that waits for the limit of its listener is served too."""
     echo = Echo()
@@ -520,7 +567,7 @@ def documented():
 
 
 CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, leaves_no_files, busy_unix_listener, reloads_under_load,
-         upgrades_under_load, failed_upgrade, upgrade_without_a_listener, drains, drains_in_turn, ends_at_once, descriptors,
+         upgrades_under_load, failed_upgrade, upgrade_without_a_listener, drains, killed, stops_within_the_last_bytes, drains_in_turn, ends_at_once, descriptors,
          short_of_descriptors, activation, activation_unix, notifies, shows, log_formats]
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::net::{Peer, Stream, sys};
 
-/// Connects to `peer` within `time`. While descriptors or memory are short, tries again.
+/// Connects to `peer` within `time`. While descriptors or memory are short, tries again. Closing the
+/// stream resets the connection until its owner ends it cleanly: however the process ends, the
+/// target never takes a stream that was cut off for a complete one.
 ///
 /// # Errors
 /// Returns those of socket(2) and connect(2), or `TimedOut` after `time`.
@@ -26,6 +28,7 @@ pub async fn connect(peer: &Peer, time: Duration) -> io::Result<Stream> {
             }
             Ok(stream) => {
                 stream.tune();
+                stream.close_resets(true);
                 return Ok(stream);
             }
             Err(e) => return Err(e),

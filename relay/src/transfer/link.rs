@@ -117,6 +117,9 @@ pub struct Link {
 }
 
 impl Link {
+    /// Links two streams. Closing them resets their connections until [`run`](Self::run) has ended
+    /// with [`Ending::Closed`](super::Ending::Closed), so even the end of the process cannot make a
+    /// stream look complete that was cut off.
     pub fn new(
         client: Stream,
         target: Stream,
@@ -128,6 +131,8 @@ impl Link {
         let both_tcp = client.is_tcp() && target.is_tcp();
         let way = || Way::new(&limits, first_mode(limits.wanted, both_tcp, &kernel));
         let (up, down) = (way(), way());
+        client.close_resets(true);
+        target.close_resets(true);
         Link {
             client,
             target,

@@ -27,7 +27,8 @@ pub enum Ending {
     Stopped,
 }
 
-/// Time that bytes received from an end have to reach the other one, after the first end failed.
+/// Time that bytes received from an end have to reach the other one, after the first end failed. A
+/// relay that stops waits no longer.
 const LAST_BYTES: Duration = Duration::from_secs(5);
 
 impl Link {
@@ -53,6 +54,9 @@ impl Link {
                     // If this fails with ENOTCONN, the other direction will find the error.
                     let _ = self.end(sink).shutdown_write();
                     if self.up.is_done() && self.down.is_done() {
+                        // TCP goes on to deliver the last bytes after close(2).
+                        self.client.close_resets(false);
+                        self.target.close_resets(false);
                         return Ending::Closed;
                     }
                     continue;
@@ -67,7 +71,10 @@ impl Link {
                     // still arrive.
                     if !self.way(!is_up).is_done() {
                         let rest = async { if is_up { down.await } else { up.await } };
-                        let _ = tokio::time::timeout(LAST_BYTES, rest).await;
+                        tokio::select! {
+                            _ = tokio::time::timeout(LAST_BYTES, rest) => {}
+                            () = stop.cancelled() => {}
+                        }
                     }
                     Ending::Error(sink, e)
                 }
