@@ -338,6 +338,35 @@ def tls():
         relay.line(reason="no-route")
 
 
+def long_hello():
+    """The relay keeps little of a ClientHello that names thousands of protocols."""
+    def counted(body):
+        return struct.pack(">H", len(body)) + body
+    names = counted(b"\x01\x00" * 16_000)
+    groups, signatures = struct.pack(">HHHH", 10, 4, 2, 0x1d), struct.pack(">HHHH", 13, 4, 2, 0x403)
+    extensions = groups + signatures + struct.pack(">HH", 16, len(names)) + names
+    body = b"\x03\x03" + bytes(33) + counted(b"\xc0\x2f") + b"\x01\x00" + counted(extensions)
+    message = b"\x01" + struct.pack(">I", len(body))[1:] + body
+    hello = b"".join(b"\x16\x03\x01" + counted(message[i:i + 16_000]) for i in range(0, len(message), 16_000))
+    echo = Echo()
+    with Relay(simple(f"front = 'tls'\nto = '{echo.to()}'\nheader_timeout = '60s'\n")) as relay:
+        def enter(number):
+            clients = [relay.connect() for _ in range(number)]
+            for s in clients:
+                s.sendall(hello)
+                check(read_exactly(s, len(hello)) == hello)
+            with open(f"/proc/{relay.pid}/statm") as f:
+                return clients, int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        first, before = enter(5)
+        more, after = enter(25)
+        check(after - before < 8 << 20, f"25 connections take {(after - before) >> 10} KiB")
+        for s in first + more:
+            s.close()
+        for _ in range(30):
+            line = relay.log.next()
+            check(len(line) < 2048 and '"reason":"closed"' in line, len(line), line[:200])
+
+
 def slow_headers():
     """A client that sends its header byte by byte has the same time limit as others."""
     with Relay(simple("front = 'tls'\nto = '127.0.0.1:1'\nheader_timeout = '1s'\n")) as relay:
@@ -474,7 +503,7 @@ def networks():
 
 
 CASES = [in_turn, least_connections, by_source, retry, hangs, no_target, checks, names, names_anew, unix_sockets, full_unix_queue, ipv6, proxy_out,
-         proxy_in, tls, slow_headers, connect_front, unspecified, socks_front, most_connections, per_source, rates, networks]
+         proxy_in, tls, long_hello, slow_headers, connect_front, unspecified, socks_front, most_connections, per_source, rates, networks]
 
 if __name__ == "__main__":
     for one_case in CASES:

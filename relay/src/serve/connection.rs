@@ -18,13 +18,13 @@ use crate::config::Front;
 use crate::log::{Line, now};
 use crate::net::{Accepted, Address, Peer, Stream};
 use crate::transfer::{Ending, Limits, Link, Mode, Sums, Which};
-use crate::wire::hello::Hello;
+use crate::wire::hello::{Hello, Summary};
 use crate::wire::proxy;
 
 /// What the log tells about a connection.
 struct Report {
     client: Peer,
-    hello: Option<Hello>,
+    hello: Option<Summary>,
     target: Option<Peer>,
     connect: Option<Duration>,
     link: Option<Arc<Link>>,
@@ -183,14 +183,19 @@ async fn join(service: &Service, client: &Stream, report: &mut Report) -> Result
     let read = timeout(spec.header_timeout, reading).await;
     let read = read.unwrap_or_else(|_| Err(Failure::new("header-timeout", "")));
     report.client = opening.client.clone();
-    report.hello = opening.hello.clone();
+    // A ClientHello may name thousands of protocols. It is not kept while the target connects.
+    let hello = opening.hello.take();
+    let route = hello
+        .as_ref()
+        .and_then(|h| front::route(&spec.routes, h));
+    report.hello = hello.map(Hello::summary);
     let admitted = read.inspect_err(|failure| {
         report.silent = matches!(
             failure.reason,
             "denied" | "source-connections" | "source-rate"
         );
     })?;
-    let reached = match reach(service, &opening, report).await {
+    let reached = match reach(service, &opening, route, report).await {
         Ok(reached) => reached,
         Err(failure) => {
             front::refused(client, spec.front, failure.reason).await;
@@ -228,22 +233,19 @@ async fn greet(service: &Service, opening: &Opening, target: &Stream) -> Result<
     }
 }
 
-/// Connects to the destination that the client asked for, or else to a target of the pool that its
-/// route names.
+/// Connects to the destination that the client asked for, or else to a target of the pool of its
+/// `route`. Without a route that is the listener's own pool.
 async fn reach(
     service: &Service,
     opening: &Opening,
+    route: Option<usize>,
     report: &mut Report,
 ) -> Result<Reached, Failure> {
     let began = Instant::now();
     let reached = match &opening.destination {
         Some(address) => destination(service, address).await,
         None => {
-            let routed = opening
-                .hello
-                .as_ref()
-                .and_then(|h| front::route(&service.spec.routes, h));
-            let pool = match routed {
+            let pool = match route {
                 Some(route) => service.routes.get(route),
                 None => service.pool.as_ref(),
             };
@@ -373,12 +375,7 @@ fn line(service: &Service, entry: &Entry, report: &Report, up: &Sums, down: &Sum
     }
     if let Some(hello) = &report.hello {
         line.text("sni", hello.server_name.clone().unwrap_or_default());
-        let names: Vec<_> = hello
-            .alpn
-            .iter()
-            .map(|a| String::from_utf8_lossy(a))
-            .collect();
-        line.text("alpn", names.join(","));
+        line.text("alpn", hello.alpn.clone());
     }
     if let Some(target) = &report.target {
         line.text("target", target.to_string());

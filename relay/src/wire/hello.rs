@@ -14,6 +14,41 @@ pub struct Hello {
     pub alpn: Vec<Vec<u8>>,
 }
 
+/// What the log tells about a ClientHello. Its size is bounded, however many protocols the client
+/// names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub server_name: Option<String>,
+    /// The protocols, separated by commas, in printable ASCII.
+    pub alpn: String,
+}
+
+/// Most bytes of [`Summary::alpn`].
+const ALPN_SHOWN: usize = 256;
+
+impl Hello {
+    pub fn summary(self) -> Summary {
+        const MORE: &str = "...";
+        let mut alpn = String::new();
+        let names = self.alpn.iter().enumerate();
+        for text in names.flat_map(|(i, name)| {
+            let comma = (i > 0).then_some(',');
+            comma.into_iter().chain(name.escape_ascii().map(char::from))
+        }) {
+            if alpn.len() == ALPN_SHOWN {
+                alpn.truncate(ALPN_SHOWN - MORE.len());
+                alpn.push_str(MORE);
+                break;
+            }
+            alpn.push(text);
+        }
+        Summary {
+            server_name: self.server_name,
+            alpn,
+        }
+    }
+}
+
 /// Parses a ClientHello piece by piece, however it is cut into records and packets.
 #[derive(Default)]
 pub struct Reader(Acceptor);
@@ -153,6 +188,22 @@ pub mod tests {
         ] {
             assert!(Reader::default().feed(bytes).is_err());
         }
+    }
+
+    #[test]
+    fn a_summary_is_short_and_printable() {
+        let hello = |alpn: &[&[u8]]| Hello {
+            server_name: Some("a.example".into()),
+            alpn: alpn.iter().map(|name| name.to_vec()).collect(),
+        };
+        let alpn = |names: &[&[u8]]| hello(names).summary().alpn;
+        assert_eq!(alpn(&[]), "");
+        assert_eq!(alpn(&[b"h2", b"http/1.1"]), "h2,http/1.1");
+        assert_eq!(alpn(&[b"\x1b\xff"]), r"\x1b\xff");
+        assert_eq!(alpn(&[&[b'a'; 255], b""]).len(), 256);
+        let long = alpn(&[&[b'a'; 255], b"b"]);
+        assert!(long.len() == 256 && long.ends_with("aa..."), "{long}");
+        assert_eq!(alpn(&[&b"\0"[..]; 10_000]).len(), 256);
     }
 
     #[test]
