@@ -420,6 +420,18 @@ def connect_front():
             check(answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"page\n"), answer)
 
 
+def most_bytes():
+    """max_bytes holds for bytes that come together with the request too."""
+    server = listener()
+    with Relay(simple("front = 'connect'\nconnect_to = '127.0.0.0/8'\nmax_bytes = 10\n")) as relay:
+        with relay.connect() as s:
+            s.sendall(f"CONNECT {target(server)} HTTP/1.1\r\n\r\n".encode() + b"0123456789more")
+            there = accept(server)
+            check(is_reset(there) == (True, b"0123456789"), "another number of bytes")
+        line = relay.line()
+        check((line["reason"], line["bytes_up"]) == ("max-bytes", 10), line)
+
+
 def unspecified():
     """0.0.0.0 reaches this host: no client may ask for it, though a network of the list contains it."""
     web = Web()
@@ -503,7 +515,7 @@ def networks():
 
 
 CASES = [in_turn, least_connections, by_source, retry, hangs, no_target, checks, names, names_anew, unix_sockets, full_unix_queue, ipv6, proxy_out,
-         proxy_in, tls, long_hello, slow_headers, connect_front, unspecified, socks_front, most_connections, per_source, rates, networks]
+         proxy_in, tls, long_hello, slow_headers, connect_front, most_bytes, unspecified, socks_front, most_connections, per_source, rates, networks]
 
 if __name__ == "__main__":
     for one_case in CASES:

@@ -203,6 +203,10 @@ async fn join(service: &Service, client: &Stream, report: &mut Report) -> Result
         }
     };
     report.target = Some(reached.peer.clone());
+    if let Some(max) = spec.max_bytes {
+        // The link ends at once when it finds the limit reached.
+        opening.bytes.truncate(usize::try_from(max).unwrap_or(usize::MAX));
+    }
     greet(service, &opening, &reached.stream).await?;
     let granted = front::granted(client, spec.front).await;
     granted.map_err(|e| Failure::new("client-error", e.to_string()))?;
