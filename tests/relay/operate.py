@@ -114,6 +114,19 @@ def reloads_keep_limits():
         check(took > 1.2, f"3 x 200,000 bytes took {took:.2f} s")
 
 
+def reload_raises_the_limit():
+    """A reload with a higher max_connections serves the clients that wait, though none has ended."""
+    echo = Echo()
+    with Relay(config(echo.to(), "max_connections = 1\n")) as relay:
+        held = [relay.connect() for _ in range(3)]
+        for s in held:
+            s.sendall(b"x")
+        check(held[0].recv(1) == b"x")
+        for i, more in ((1, "max_connections = 2\n"), (2, "")):
+            relay.reload(config(echo.to(), more))
+            check(held[i].recv(1) == b"x", i, "is not served")
+
+
 def leaves_no_files():
     """A start or a reload that fails removes the files of the Unix sockets that it has made."""
     echo = Echo(b"e")
@@ -566,7 +579,7 @@ def documented():
         check(not missing, command, "not documented:", missing)
 
 
-CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, leaves_no_files, busy_unix_listener, reloads_under_load,
+CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, reload_raises_the_limit, leaves_no_files, busy_unix_listener, reloads_under_load,
          upgrades_under_load, failed_upgrade, upgrade_without_a_listener, drains, killed, stops_within_the_last_bytes, drains_in_turn, ends_at_once, descriptors,
          short_of_descriptors, activation, activation_unix, notifies, shows, log_formats]
 

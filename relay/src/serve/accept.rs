@@ -2,7 +2,7 @@
 //! The task that accepts the connections of one listening socket.
 
 use std::io::ErrorKind;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -11,7 +11,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::connection;
-use super::shared::{Role, Service, Shared};
+use super::shared::{Role, Service, Shared, Slot};
+use super::stats::Live;
 use crate::log::say;
 use crate::net::{Accepted, Bound, sys};
 
@@ -30,8 +31,34 @@ pub fn start(
     })
 }
 
-fn present(slot: &RwLock<Arc<Service>>) -> Arc<Service> {
-    slot.read().unwrap_or_else(PoisonError::into_inner).clone()
+fn present(slot: &Slot) -> Arc<Service> {
+    slot.borrow().clone()
+}
+
+/// Runs `wait` with the present service. If a reload replaces the service meanwhile, begins anew with
+/// the new one, whose limits may be others. Returns the service that the result is for.
+async fn with_present<T>(
+    slot: &Slot,
+    wait: impl AsyncFn(Arc<Service>) -> T,
+) -> (Arc<Service>, T) {
+    let mut slot = slot.subscribe();
+    loop {
+        let service = slot.borrow_and_update().clone();
+        tokio::select! {
+            // The result of a wait that is over must not be lost.
+            biased;
+            result = wait(service.clone()) => return (service, result),
+            Ok(()) = slot.changed() => {}
+        }
+    }
+}
+
+async fn room(service: Arc<Service>) {
+    service.stats.below(service.spec.max_connections).await;
+}
+
+async fn enter(service: Arc<Service>) -> Live {
+    service.stats.enter(service.spec.max_connections).await
 }
 
 async fn accept(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
@@ -49,10 +76,10 @@ async fn accept(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
             if let Some(rate) = &service.rate {
                 rate.take(1).await;
             }
-            service.stats.below(service.spec.max_connections).await;
+            with_present(slot, room).await;
             let accepted = next(bound).await;
             // A reload may have replaced the service while this task waited.
-            begin(present(slot), shared, accepted, permit);
+            begin(slot, shared, accepted, permit);
         },
     }
 }
@@ -66,7 +93,7 @@ async fn rest(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
             return;
         };
         match timeout(Duration::ZERO, bound.accept()).await {
-            Ok(Ok(accepted)) => begin(present(slot), shared, accepted, permit),
+            Ok(Ok(accepted)) => begin(slot, shared, accepted, permit),
             _ => return,
         }
     }
@@ -74,20 +101,21 @@ async fn rest(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
 
 /// Spawns a task that serves one connection.
 fn begin(
-    service: Arc<Service>,
+    slot: &Arc<Slot>,
     shared: &Arc<Shared>,
     accepted: Accepted,
     permit: OwnedSemaphorePermit,
 ) {
-    let (shared, most) = (shared.clone(), service.spec.max_connections);
-    match service.stats.try_enter(most) {
+    let (shared, service) = (shared.clone(), present(slot));
+    match service.stats.try_enter(service.spec.max_connections) {
         Some(live) => {
             tokio::spawn(connection::serve(service, shared, accepted, (permit, live)));
         }
         // The listener is at its limit: another of its sockets was faster, or this one is closing.
         None => {
+            let slot = slot.clone();
             tokio::spawn(async move {
-                let live = service.stats.enter(most).await;
+                let (service, live) = with_present(&slot, enter).await;
                 connection::serve(service, shared, accepted, (permit, live)).await;
             });
         }

@@ -2,8 +2,9 @@
 //! The running listeners. A reload applies the whole new configuration, or nothing of it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -198,7 +199,7 @@ impl Relay {
 
     fn begin(&self, bound: Arc<Bound>, service: Option<Arc<Service>>) -> Open {
         let role = match service {
-            Some(service) => Role::Serve(Arc::new(RwLock::new(service))),
+            Some(service) => Role::Serve(Arc::new(watch::Sender::new(service))),
             None => Role::Admin,
         };
         let stop = CancellationToken::new();
@@ -252,7 +253,7 @@ impl Open {
     fn replace(&self, service: &Arc<Service>) -> bool {
         match &self.role {
             Role::Serve(slot) => {
-                *slot.write().unwrap_or_else(PoisonError::into_inner) = service.clone();
+                slot.send_replace(service.clone());
                 true
             }
             Role::Admin => false,

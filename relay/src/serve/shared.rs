@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::registry::Registry;
@@ -103,11 +103,15 @@ pub struct Service {
     pub stats: Arc<Stats>,
 }
 
+/// The present service of a listening socket.
+pub type Slot = watch::Sender<Arc<Service>>;
+
 /// What the connections to a listening socket are for.
 #[derive(Clone)]
 pub enum Role {
-    /// They are forwarded. A reload replaces the service.
-    Serve(Arc<RwLock<Arc<Service>>>),
+    /// They are forwarded. A reload replaces the service, and wakes tasks that wait at a limit of the
+    /// old one.
+    Serve(Arc<Slot>),
     /// They are requests for the admin pages.
     Admin,
 }
