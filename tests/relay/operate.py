@@ -250,6 +250,22 @@ def upgrades_under_load():
         relay.kill()
 
 
+def upgrade_at_the_limit():
+    """A client that waits for the limit of the old process is served by the new one."""
+    echo = Echo()
+    with Relay(config(echo.to(), "max_connections = 1\n")) as relay:
+        held = [relay.connect() for _ in range(2)]
+        for s in held:
+            s.sendall(b"x")
+        check(held[0].recv(1) == b"x")
+        relay.signal(signal.SIGUSR2)
+        pid = int(relay.said.until(r"process (\d+) has taken over"))
+        try:
+            check(held[1].recv(1) == b"x", "not served")
+        finally:
+            os.kill(pid, signal.SIGKILL)
+
+
 def failed_upgrade():
     """If the new process does not start, the present one goes on."""
     echo = Echo()
@@ -580,7 +596,7 @@ def documented():
 
 
 CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, reload_raises_the_limit, leaves_no_files, busy_unix_listener, reloads_under_load,
-         upgrades_under_load, failed_upgrade, upgrade_without_a_listener, drains, killed, stops_within_the_last_bytes, drains_in_turn, ends_at_once, descriptors,
+         upgrades_under_load, upgrade_at_the_limit, failed_upgrade, upgrade_without_a_listener, drains, killed, stops_within_the_last_bytes, drains_in_turn, ends_at_once, descriptors,
          short_of_descriptors, activation, activation_unix, notifies, shows, log_formats]
 
 if __name__ == "__main__":

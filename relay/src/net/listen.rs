@@ -30,7 +30,8 @@ pub struct Accepted {
     pub peer: Peer,
 }
 
-const BACKLOG: i32 = 4096;
+/// Most connections that wait in the accept queue of a socket.
+pub const BACKLOG: i32 = 4096;
 
 impl Bound {
     /// Listens at `address`.

@@ -8,6 +8,6 @@ mod stream;
 pub mod sys;
 
 pub use address::{Address, Peer, is_name, plain, source_key};
-pub use listen::{Accepted, Bound};
+pub use listen::{Accepted, BACKLOG, Bound};
 pub use network::Network;
 pub use stream::Stream;

@@ -3,6 +3,7 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,7 +15,7 @@ use super::connection;
 use super::shared::{Role, Service, Shared, Slot};
 use super::stats::Live;
 use crate::log::say;
-use crate::net::{Accepted, Bound, sys};
+use crate::net::{Accepted, BACKLOG, Bound, sys};
 
 /// Spawns the task, which accepts at `bound` until `stop` is cancelled.
 pub fn start(
@@ -85,10 +86,16 @@ async fn accept(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
 }
 
 /// Serves the connections that wait in the accept queue, because closing the socket would reset
-/// them. Stops at the limit of connections.
+/// them. Stops at the limit of connections. If another process goes on with the socket, that one
+/// serves those for which this listener has no room.
 async fn rest(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
     let Role::Serve(slot) = role else { return };
-    for _ in 0..shared.most {
+    let handed_over = shared.handed_over.load(Ordering::Acquire);
+    for _ in 0..shared.most.min(BACKLOG as usize) {
+        let service = present(slot);
+        if handed_over && !service.stats.is_below(service.spec.max_connections) {
+            return;
+        }
         let Ok(permit) = shared.slots.clone().try_acquire_owned() else {
             return;
         };

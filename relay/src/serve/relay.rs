@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -234,6 +235,7 @@ impl Relay {
     /// Stops accepting, and closes the sockets. `last` is false if another process goes on with
     /// them.
     pub async fn close(&mut self, last: bool) {
+        self.shared.handed_over.store(!last, Ordering::Release);
         for open in self.open.values() {
             open.stop.cancel();
         }

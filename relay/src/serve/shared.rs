@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -28,6 +29,9 @@ pub struct Shared {
     /// One permit for each connection that the relay may have, `most` in total.
     pub slots: Arc<Semaphore>,
     pub most: usize,
+    /// Set when another process goes on with the listening sockets. [`Relay`](super::Relay) writes it
+    /// before it stops the accepting tasks, which read it.
+    pub handed_over: AtomicBool,
     /// Cancelled to end all connections.
     pub cut: CancellationToken,
     pub started: Instant,
@@ -51,6 +55,7 @@ impl Shared {
             log,
             slots: Arc::new(Semaphore::new(most)),
             most,
+            handed_over: AtomicBool::new(false),
             cut: CancellationToken::new(),
             started: Instant::now(),
             reloads: Mutex::default(),

@@ -31,10 +31,14 @@ impl Stats {
         self.open.load(Ordering::Acquire)
     }
 
+    /// True if fewer than `most` connections are open.
+    pub fn is_below(&self, most: Option<usize>) -> bool {
+        most.is_none_or(|most| self.open() < most)
+    }
+
     /// Waits until fewer than `most` connections are open.
     pub async fn below(&self, most: Option<usize>) {
-        let fewer = || most.is_none_or(|most| self.open() < most).then_some(());
-        self.once(fewer).await;
+        self.once(|| self.is_below(most).then_some(())).await;
     }
 
     /// Counts a connection as open until the guard is dropped. Returns `None` if `most` are open
