@@ -29,6 +29,8 @@ struct State {
     /// Checks that passed in a row while the target is down.
     passed: u32,
     down: Option<Down>,
+    /// Number of times that the target went down.
+    outages: u64,
 }
 
 struct Down {
@@ -42,9 +44,11 @@ struct Down {
 /// without a result, another one may try.
 pub struct Attempt {
     target: Arc<Target>,
-    /// True if this is a trial. While the target is down, only the trial's result counts: other
-    /// attempts began before that.
+    /// True if this is a trial, the only attempt that may begin while the target is down.
     trial: bool,
+    /// [`State::outages`] at its begin. Results from before an outage tell nothing about the time
+    /// after it, so they count neither in the outage nor later.
+    outages: u64,
 }
 
 impl Target {
@@ -92,7 +96,9 @@ impl Target {
     /// Begins an attempt. If the target is down, that is a trial. Returns `None` if nothing may try
     /// the target now.
     pub fn begin(self: &Arc<Self>, now: Instant) -> Option<Attempt> {
-        let trial = match &mut self.lock().down {
+        let mut state = self.lock();
+        let outages = state.outages;
+        let trial = match &mut state.down {
             None => false,
             Some(down) if down.may_try(now) => {
                 down.trying = true;
@@ -100,8 +106,12 @@ impl Target {
             }
             Some(_) => return None,
         };
-        let target = self.clone();
-        Some(Attempt { target, trial })
+        drop(state);
+        Some(Attempt {
+            target: self.clone(),
+            trial,
+            outages,
+        })
     }
 }
 
@@ -113,15 +123,15 @@ impl Attempt {
     /// Records that the connection was made, or that the check passed. Returns true if that brought
     /// the target up.
     pub fn succeeded(mut self, pool: &Pool, by_check: bool) -> bool {
-        let trial = std::mem::take(&mut self.trial);
         let mut state = self.target.lock();
+        if state.outages != self.outages {
+            return false;
+        }
+        self.trial = false;
         state.failed = 0;
         let Some(down) = &mut state.down else {
             return false;
         };
-        if !trial {
-            return false;
-        }
         down.trying = false;
         if by_check {
             // The back-off must not delay the next check.
@@ -131,26 +141,31 @@ impl Attempt {
                 return false;
             }
         }
-        *state = State::default();
+        *state = State {
+            outages: state.outages,
+            ..State::default()
+        };
         true
     }
 
     /// Records a failure. Returns true if that took the target down.
     pub fn failed(mut self, pool: &Pool) -> bool {
-        let trial = std::mem::take(&mut self.trial);
         self.target.failures.fetch_add(1, Ordering::Relaxed);
         let mut state = self.target.lock();
+        if state.outages != self.outages {
+            return false;
+        }
+        self.trial = false;
         let (first, most) = pool.back_off;
         let now = Instant::now();
         match &mut state.down {
-            Some(down) if trial => {
+            Some(down) => {
                 down.trying = false;
                 down.back_off = (down.back_off * 2).min(most);
                 down.until = now + jittered(down.back_off);
                 state.passed = 0;
                 false
             }
-            Some(_) => false,
             None => {
                 state.failed = state.failed.saturating_add(1);
                 if state.failed < pool.fall {
@@ -161,6 +176,7 @@ impl Attempt {
                     back_off: first,
                     trying: false,
                 });
+                state.outages += 1;
                 true
             }
         }
@@ -275,6 +291,24 @@ mod tests {
             trial.succeeded(&pool, with_checks);
             assert_ne!(target.is_up(), with_checks, "a second check must pass");
         }
+    }
+
+    #[test]
+    fn attempts_from_before_an_outage_do_not_count_after_it() {
+        let (pool, target) = (pool(false), target());
+        let now = Instant::now();
+        let mut old: Vec<_> = (0..5).map(|_| target.begin(now).unwrap()).collect();
+        let mut next = || old.pop().unwrap();
+        next().failed(&pool);
+        assert!(next().failed(&pool) && !target.is_up());
+        let trial = target.begin(now + Duration::from_secs(13)).unwrap();
+        assert!(trial.succeeded(&pool, false) && target.is_up());
+        assert!(!next().failed(&pool) && !next().failed(&pool));
+        assert!(target.is_up(), "old failures take it down again");
+        // Nor does an old success hide a new failure.
+        target.begin(now).unwrap().failed(&pool);
+        next().succeeded(&pool, false);
+        assert!(target.begin(now).unwrap().failed(&pool));
     }
 
     #[test]
