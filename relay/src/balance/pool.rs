@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -51,8 +52,15 @@ pub struct Backends {
     turn: AtomicUsize,
 }
 
-/// Time limit of one name look-up.
+/// Time limit of one name look-up, with the wait for its turn.
 const LOOK_UP: Duration = Duration::from_secs(5);
+
+/// Permits of name look-ups. getaddrinfo(3) blocks a thread and cannot be cancelled, so each thread
+/// holds a permit until it returns. Clients have permits of their own: their look-ups delay none of
+/// the configuration.
+type LookUps = &'static Semaphore;
+static FOR_TARGETS: Semaphore = Semaphore::const_new(32);
+static FOR_CLIENTS: Semaphore = Semaphore::const_new(64);
 
 impl Backends {
     /// Resolves the names of `spec`.
@@ -62,7 +70,7 @@ impl Backends {
     pub async fn new(spec: Pool, known: &Known) -> Result<Backends, String> {
         let mut targets = Vec::new();
         for name in &spec.to {
-            let peers = look_up(name).await;
+            let peers = look_up(name, &FOR_TARGETS).await;
             let peers = peers.map_err(|e| format!("cannot resolve the target {name}: {e}"))?;
             targets.extend(peers.into_iter().map(|p| known.get(name, p)));
         }
@@ -85,7 +93,7 @@ impl Backends {
         let before = self.targets();
         let mut targets = Vec::new();
         for name in &self.spec.to {
-            match look_up(name).await {
+            match look_up(name, &FOR_TARGETS).await {
                 Ok(peers) => targets.extend(peers.into_iter().map(|p| known.get(name, p))),
                 Err(e) => {
                     say(format!(
@@ -218,12 +226,14 @@ fn weight(source: IpAddr, target: &Target) -> u64 {
 }
 
 /// Resolves a name to its addresses, sorted. Any other address stands for itself.
-async fn look_up(name: &Address) -> io::Result<Vec<Peer>> {
+async fn look_up(name: &Address, permits: LookUps) -> io::Result<Vec<Peer>> {
     match name {
         Address::Ip(a) => Ok(vec![Peer::Ip(*a)]),
         Address::Unix(path) => Ok(vec![Peer::Unix(path.clone())]),
         Address::Name(host, port) => {
-            let found = timeout(LOOK_UP, tokio::net::lookup_host((host.as_str(), *port))).await;
+            let (host, port) = (host.clone(), *port);
+            let ask = move || (host.as_str(), port).to_socket_addrs();
+            let found = timeout(LOOK_UP, in_a_thread(permits, ask)).await;
             let mut found: Vec<_> = found.map_err(|_| io::ErrorKind::TimedOut)??.collect();
             found.sort();
             found.dedup();
@@ -238,7 +248,24 @@ async fn look_up(name: &Address) -> io::Result<Vec<Peer>> {
 
 /// Resolves the destination that a client of CONNECT or SOCKS5 asks for.
 pub async fn resolve(address: &Address) -> io::Result<Vec<Peer>> {
-    look_up(address).await
+    look_up(address, &FOR_CLIENTS).await
+}
+
+/// Runs `call`, which blocks, in a thread. The thread keeps a permit until `call` returns, though this
+/// future may have been dropped before.
+async fn in_a_thread<T: Send + 'static>(
+    permits: LookUps,
+    call: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let permit = permits.acquire().await.map_err(io::Error::other)?;
+    let run = move || {
+        let result = call();
+        drop(permit);
+        result
+    };
+    tokio::task::spawn_blocking(run)
+        .await
+        .map_err(io::Error::other)?
 }
 
 async fn try_out(target: &Target, check: &Check) -> io::Result<()> {
@@ -327,6 +354,27 @@ mod tests {
             assert!(Arc::ptr_eq(&new, old) || Arc::ptr_eq(old, &lost));
             assert!(!Arc::ptr_eq(&new, &lost));
         }
+    }
+
+    #[tokio::test]
+    async fn look_ups_that_were_given_up_keep_their_permits() {
+        static TWO: Semaphore = Semaphore::const_new(2);
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        for _ in 0..2 {
+            let held = held.clone();
+            let call = move || {
+                let held = held.lock().unwrap();
+                held.recv().map_err(io::Error::other)
+            };
+            let given_up = timeout(Duration::from_millis(1), in_a_thread(&TWO, call)).await;
+            assert!(given_up.is_err());
+        }
+        assert_eq!(TWO.available_permits(), 0);
+        let third = tokio::spawn(in_a_thread(&TWO, || Ok(3)));
+        release.send(()).unwrap();
+        assert_eq!(third.await.unwrap().unwrap(), 3);
+        release.send(()).unwrap();
     }
 
     #[tokio::test]
