@@ -75,7 +75,7 @@ async fn accept(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
             };
             let service = present(slot);
             if let Some(rate) = &service.rate {
-                rate.take(1).await;
+                rate.take(1).await.spend(1);
             }
             with_present(slot, room).await;
             let accepted = next(bound).await;

@@ -12,6 +12,7 @@ use tokio::io::Interest;
 
 use super::chunk::{self, CHUNK};
 use super::link::{Link, Way};
+use super::rate::Share;
 use super::{Bucket, Mode, Wanted, kernel};
 use crate::net::{Stream, sys};
 
@@ -48,10 +49,19 @@ enum Over {
     Error(io::Error),
 }
 
-/// How many bytes a direction may move before it has to ask the limits again.
-struct Grant {
+/// How many bytes a direction may move before it has to ask the limits again. What it has not spent of
+/// the bandwidth when this is dropped goes back.
+struct Grant<'b> {
     most: Option<u64>,
-    slice: Option<u64>,
+    shares: [Option<Share<'b>>; 2],
+}
+
+impl Grant<'_> {
+    fn spend(&mut self, bytes: u64) {
+        for share in self.shares.iter_mut().flatten() {
+            share.spend(bytes);
+        }
+    }
 }
 
 /// Time after which a splice that moves nothing ends and gives back its slice of the bandwidth.
@@ -213,27 +223,36 @@ impl<'a> Direction<'a> {
     }
 
     /// The buckets that limit this direction: its own one, and that of the listener.
-    fn buckets(&self) -> impl Iterator<Item = &Bucket> {
-        let shared = self.link.limits.shared.as_deref();
-        [self.way.bucket.as_ref(), shared].into_iter().flatten()
+    fn buckets(&self) -> [Option<&'a Bucket>; 2] {
+        [self.way.bucket.as_ref(), self.link.limits.shared.as_deref()]
     }
 
     /// Waits for a slice of the bandwidth, if the bandwidth is limited. The smallest bucket decides
     /// its size, and each bucket gives as much. If a large bucket gave more, others would wait for
-    /// bytes that this direction cannot use.
-    async fn grant(&self) -> Grant {
-        let slice = self.buckets().map(Bucket::slice).min();
-        for bucket in self.buckets() {
-            bucket.take(slice.unwrap_or(0)).await;
+    /// bytes that this direction cannot use. For the same reason a direction takes no more of a shared
+    /// bucket than its source has.
+    async fn grant(&self) -> Grant<'a> {
+        let buckets = self.buckets();
+        let slice = buckets.iter().flatten().map(|b| b.slice()).min();
+        let here = self.link.limits.shared.as_ref().map(|_| self.waiting());
+        let most = [slice, self.remaining(), here].into_iter().flatten().min();
+        let mut shares = [None, None];
+        for (share, bucket) in shares.iter_mut().zip(buckets) {
+            if let Some(bucket) = bucket {
+                *share = Some(bucket.take(most.unwrap_or(0)).await);
+            }
         }
-        let most = [slice, self.remaining()].into_iter().flatten().min();
-        Grant { most, slice }
+        Grant { most, shares }
     }
 
-    fn settle(&self, grant: &Grant, used: u64) {
-        let Some(slice) = grant.slice else { return };
-        for bucket in self.buckets() {
-            bucket.give_back(slice.saturating_sub(used));
+    /// Returns the number of bytes that the source has. At the end of its stream that is 1, so that a
+    /// read can find the end.
+    fn waiting(&self) -> u64 {
+        match sys::unread(self.source) {
+            Ok(bytes) if bytes > 0 => bytes.into(),
+            // The count is not known, such as at an urgent mark.
+            _ if matches!(self.source.peek_now(), Ok(true)) => u64::MAX,
+            _ => 1,
         }
     }
 
@@ -246,7 +265,7 @@ impl<'a> Direction<'a> {
                 return Step::End(end);
             }
         }
-        let grant = self.grant().await;
+        let mut grant = self.grant().await;
         // Read this before the attempt: if the module comes after the attempt, the number changes.
         self.asked = self.link.kernel.state();
         let idle = if self.is_paced() {
@@ -262,7 +281,6 @@ impl<'a> Direction<'a> {
             .meter
             .begin(|| kernel::splice(self.source, self.sink, grant.most, idle));
         if let Err(e) = begun {
-            self.settle(&grant, 0);
             return self.refused(e);
         }
         let over = self.wait_end().await;
@@ -272,7 +290,8 @@ impl<'a> Direction<'a> {
             kernel::unsplice(self.source);
         }
         let moved = self.way.meter.end(self.source);
-        self.settle(&grant, moved);
+        grant.spend(moved);
+        drop(grant);
         match over {
             Over::Eof => Step::End(End::Eof),
             Over::Left | Over::Unclear => self.left(),
@@ -434,7 +453,7 @@ impl<'a> Direction<'a> {
         if let Err(end) = self.wait_readable().await {
             return Step::End(end);
         }
-        let grant = self.grant().await;
+        let mut grant = self.grant().await;
         let pipe = match self.link.pipes.take() {
             Ok(pipe) => pipe,
             // Descriptors are short: copy instead.
@@ -451,12 +470,12 @@ impl<'a> Direction<'a> {
             match pipe.fill(self.source, CHUNK.min(clamp(left))) {
                 Ok(0) => break Step::End(End::Eof),
                 Ok(n) => {
+                    used += n as u64;
+                    grant.spend(n as u64);
                     if let Err(end) = self.drain(&pipe, n).await {
                         // The pipe still holds bytes, so no other connection may use it.
-                        self.settle(&grant, used);
                         return Step::End(end);
                     }
-                    used += n as u64;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break Step::Again,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -468,7 +487,6 @@ impl<'a> Direction<'a> {
             rounds += 1;
         };
         self.link.pipes.give_back(pipe);
-        self.settle(&grant, used);
         step
     }
 
@@ -497,10 +515,10 @@ impl<'a> Direction<'a> {
         self.copy_burst(grant).await
     }
 
-    async fn copy_burst(&self, grant: Grant) -> Step {
+    async fn copy_burst(&self, mut grant: Grant<'_>) -> Step {
         let mut used = 0;
         let mut rounds = 0;
-        let step = loop {
+        loop {
             let left = grant.most.map_or(u64::MAX, |most| most - used);
             if left == 0 || rounds == ROUNDS {
                 tokio::task::yield_now().await;
@@ -508,14 +526,15 @@ impl<'a> Direction<'a> {
             }
             match self.copy_some(left).await {
                 Ok(0) => break Step::End(End::Eof),
-                Ok(n) => used += n,
+                Ok(n) => {
+                    used += n;
+                    grant.spend(n);
+                }
                 Err(End::Source(e)) if e.kind() == io::ErrorKind::WouldBlock => break Step::Again,
                 Err(end) => break Step::End(end),
             }
             rounds += 1;
-        };
-        self.settle(&grant, used);
-        step
+        }
     }
 
     /// Reads once and writes all of it. Returns the number of bytes, 0 at the end of the stream.

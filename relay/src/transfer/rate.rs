@@ -4,18 +4,45 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+
 /// A bucket of tokens that fills at a constant rate.
 #[derive(Debug)]
 pub struct Bucket {
     rate: f64,
     most: f64,
     state: Mutex<State>,
+    /// Notified when tokens are given back.
+    given: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     tokens: f64,
     at: Instant,
+    /// Number of tokens that were ever taken.
+    taken: u64,
+}
+
+/// Tokens that were taken from a bucket. Those that are not spent go back when this is dropped.
+#[derive(Debug)]
+pub struct Share<'b> {
+    bucket: &'b Bucket,
+    left: u64,
+}
+
+impl Share<'_> {
+    pub fn spend(&mut self, tokens: u64) {
+        self.left = self.left.saturating_sub(tokens);
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            self.bucket.give_back(self.left);
+        }
+    }
 }
 
 impl Bucket {
@@ -27,7 +54,9 @@ impl Bucket {
             state: Mutex::new(State {
                 tokens: most as f64,
                 at: Instant::now(),
+                taken: 0,
             }),
+            given: Notify::new(),
         }
     }
 
@@ -48,18 +77,36 @@ impl Bucket {
     }
 
     /// Takes tokens. If the bucket has too few, it goes into debt, and the caller waits until the
-    /// debt is paid. Callers that share the bucket thus get their tokens in turn.
-    pub async fn take(&self, tokens: u64) {
-        let wait = self.debit(tokens as f64, Instant::now());
-        if !wait.is_zero() {
-            tokio::time::sleep(wait).await;
+    /// debt is paid. Callers that share the bucket thus get their tokens in turn. The debt is paid
+    /// sooner if callers before this one give tokens back.
+    pub async fn take(&self, tokens: u64) -> Share<'_> {
+        let place = self.debit(tokens, Instant::now());
+        let share = Share {
+            bucket: self,
+            left: tokens,
+        };
+        while !self.wait(place, Instant::now()).is_zero() {
+            let given = self.given.notified();
+            tokio::pin!(given);
+            // Register before asking, so that no notification is missed.
+            given.as_mut().enable();
+            let wait = self.wait(place, Instant::now());
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = given => {}
+            }
         }
+        share
     }
 
-    /// Gives back the part of a slice that was not used.
-    pub fn give_back(&self, tokens: u64) {
+    fn give_back(&self, tokens: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.tokens = (state.tokens + tokens as f64).min(self.most);
+        drop(state);
+        // Timers have a resolution of a millisecond. Fewer tokens need wake nobody.
+        if tokens as f64 * 1000.0 >= self.rate {
+            self.given.notify_waiters();
+        }
     }
 
     /// Takes a token if the bucket has one. Returns true if it had.
@@ -86,12 +133,22 @@ impl Bucket {
         state.at = now;
     }
 
-    /// Takes tokens at `now`. Returns the time until the debt is paid.
-    fn debit(&self, tokens: f64, now: Instant) -> Duration {
+    /// Takes tokens at `now`. Returns the caller's place: the number of tokens taken up to it.
+    fn debit(&self, tokens: u64, now: Instant) -> u64 {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.refill(&mut state, now);
-        state.tokens -= tokens;
-        Duration::from_secs_f64((-state.tokens / self.rate).max(0.0))
+        state.tokens -= tokens as f64;
+        state.taken += tokens;
+        state.taken
+    }
+
+    /// Returns the time from `now` until the debt of the caller at `place`, and of those before it, is
+    /// paid.
+    fn wait(&self, place: u64, now: Instant) -> Duration {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refill(&mut state, now);
+        let behind = (state.taken - place) as f64;
+        Duration::from_secs_f64((-(state.tokens + behind) / self.rate).max(0.0))
     }
 }
 
@@ -103,11 +160,38 @@ mod tests {
     fn a_debt_is_paid_at_the_rate() {
         let bucket = Bucket::new(1000, 50);
         let now = Instant::now();
-        assert_eq!(bucket.debit(50.0, now), Duration::ZERO);
-        let wait = bucket.debit(100.0, now);
+        let take = |tokens, now| bucket.wait(bucket.debit(tokens, now), now);
+        assert_eq!(take(50, now), Duration::ZERO);
+        let wait = take(100, now);
         assert!((wait.as_secs_f64() - 0.1).abs() < 0.01, "{wait:?}");
-        let wait = bucket.debit(100.0, now + Duration::from_millis(100));
+        let wait = take(100, now + Duration::from_millis(100));
         assert!((wait.as_secs_f64() - 0.1).abs() < 0.01, "{wait:?}");
+    }
+
+    #[test]
+    fn those_behind_do_not_delay_those_before() {
+        let bucket = Bucket::new(1000, 50);
+        let now = Instant::now();
+        let first = bucket.debit(150, now);
+        let second = bucket.debit(100, now);
+        let wait = |place| bucket.wait(place, now).as_secs_f64();
+        assert!((wait(first) - 0.1).abs() < 0.01 && (wait(second) - 0.2).abs() < 0.01);
+        bucket.give_back(100);
+        assert!(wait(first) < 0.01 && (wait(second) - 0.1).abs() < 0.01);
+    }
+
+    #[tokio::test]
+    async fn a_caller_need_not_wait_for_tokens_that_come_back() {
+        // At this rate the debt would be paid after hours.
+        let bucket = Bucket::new(1, 40_000);
+        let mut first = bucket.take(40_000).await;
+        let second = async { bucket.take(30_000).await.spend(30_000) };
+        let unused = async {
+            first.spend(10_000);
+            drop(first);
+        };
+        // The second caller waits before the first one gives back what it has not spent.
+        tokio::join!(biased; second, unused);
     }
 
     #[test]
