@@ -127,6 +127,19 @@ def reload_raises_the_limit():
             check(held[i].recv(1) == b"x", i, "is not served")
 
 
+def reload_keeps_the_whole_limit():
+    """A reload says that it does not change the limit for all listeners together."""
+    echo = Echo()
+    with Relay("max_connections = 5\n" + config(echo.to())) as relay:
+        relay.rewrite("max_connections = 6\n" + config(echo.to()))
+        relay.signal(signal.SIGHUP)
+        relay.said.until("max_connections stays 5: 6 needs a restart or an upgrade$")
+        relay.said.until("reloaded$")
+        relay.reload("max_connections = 5\n" + config(echo.to()))
+        check("max_connections" not in relay.said.seen[-1], relay.said.seen)
+        check(relay.get()["max_connections"] == 5)
+
+
 def leaves_no_files():
     """A start or a reload that fails removes the files of the Unix sockets that it has made."""
     echo = Echo(b"e")
@@ -595,7 +608,7 @@ def documented():
         check(not missing, command, "not documented:", missing)
 
 
-CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, reload_raises_the_limit, leaves_no_files, busy_unix_listener, reloads_under_load,
+CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, reload_raises_the_limit, reload_keeps_the_whole_limit, leaves_no_files, busy_unix_listener, reloads_under_load,
          upgrades_under_load, upgrade_at_the_limit, failed_upgrade, upgrade_without_a_listener, drains, killed, stops_within_the_last_bytes, drains_in_turn, ends_at_once, descriptors,
          short_of_descriptors, activation, activation_unix, notifies, shows, log_formats]
 

@@ -184,7 +184,17 @@ impl Process {
         }
         let problems = match config::load(file) {
             Ok(config) => match insist(&config, &self.shared.kernel) {
-                Ok(()) => self.relay.reload(config).await.err().unwrap_or_default(),
+                Ok(()) => {
+                    let most = connections_for(sys::raise_descriptor_limit(), &config);
+                    let result = self.relay.reload(config).await;
+                    if result.is_ok() && most != self.shared.most {
+                        let now = self.shared.most;
+                        say(format!(
+                            "max_connections stays {now}: {most} needs a restart or an upgrade"
+                        ));
+                    }
+                    result.err().unwrap_or_default()
+                }
                 Err(problems) => problems,
             },
             Err(mistakes) => mistakes.iter().map(ToString::to_string).collect(),
