@@ -420,6 +420,18 @@ def connect_front():
             check(answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"page\n"), answer)
 
 
+def late_requests():
+    """A client of CONNECT or SOCKS5 whose request takes too long gets an answer."""
+    for front, begin, answer in (("connect", b"CONNECT 127.0.0.1:1 HTTP/1.1\r\n", b"HTTP/1.1 408 "),
+                                 ("socks5", b"\5\1\0\5\1", b"\5\0\5\1"), ("socks5", b"\5", b"")):
+        more = f"front = '{front}'\nconnect_to = '127.0.0.0/8'\nheader_timeout = '300ms'\n"
+        with Relay(simple(more)) as relay, relay.connect() as s:
+            s.sendall(begin)
+            got = is_reset(s)[1]
+            check(got.startswith(answer) and bool(got) == bool(answer), front, begin, got)
+            check(relay.line()["reason"] == "header-timeout")
+
+
 def most_bytes():
     """max_bytes holds for bytes that come together with the request too."""
     server = listener()
@@ -515,7 +527,7 @@ def networks():
 
 
 CASES = [in_turn, least_connections, by_source, retry, hangs, no_target, checks, names, names_anew, unix_sockets, full_unix_queue, ipv6, proxy_out,
-         proxy_in, tls, long_hello, slow_headers, connect_front, most_bytes, unspecified, socks_front, most_connections, per_source, rates, networks]
+         proxy_in, tls, long_hello, slow_headers, connect_front, late_requests, most_bytes, unspecified, socks_front, most_connections, per_source, rates, networks]
 
 if __name__ == "__main__":
     for one_case in CASES:

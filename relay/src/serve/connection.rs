@@ -185,29 +185,35 @@ async fn join(service: &Service, client: &Stream, report: &mut Report) -> Result
     report.client = opening.client.clone();
     // A ClientHello may name thousands of protocols. It is not kept while the target connects.
     let hello = opening.hello.take();
-    let route = hello
-        .as_ref()
-        .and_then(|h| front::route(&spec.routes, h));
+    let route = hello.as_ref().and_then(|h| front::route(&spec.routes, h));
     report.hello = hello.map(Hello::summary);
-    let admitted = read.inspect_err(|failure| {
-        report.silent = matches!(
-            failure.reason,
-            "denied" | "source-connections" | "source-rate"
-        );
-    })?;
-    let reached = match reach(service, &opening, route, report).await {
-        Ok(reached) => reached,
+    let admitted = match read {
+        Ok(admitted) => admitted,
         Err(failure) => {
-            front::refused(client, spec.front, failure.reason).await;
+            report.silent = matches!(
+                failure.reason,
+                "denied" | "source-connections" | "source-rate"
+            );
+            // The front end has answered all else that it understood.
+            if failure.reason == "header-timeout" {
+                front::refused(client, spec.front, &opening, failure.reason).await;
+            }
             return Err(failure);
         }
     };
-    report.target = Some(reached.peer.clone());
     if let Some(max) = spec.max_bytes {
         // The link ends at once when it finds the limit reached.
-        opening.bytes.truncate(usize::try_from(max).unwrap_or(usize::MAX));
+        opening
+            .bytes
+            .truncate(usize::try_from(max).unwrap_or(usize::MAX));
     }
-    greet(service, &opening, &reached.stream).await?;
+    let reached = match reach_and_greet(service, &opening, route, report).await {
+        Ok(reached) => reached,
+        Err(failure) => {
+            front::refused(client, spec.front, &opening, failure.reason).await;
+            return Err(failure);
+        }
+    };
     let granted = front::granted(client, spec.front).await;
     granted.map_err(|e| Failure::new("client-error", e.to_string()))?;
     Ok(Reached {
@@ -215,6 +221,18 @@ async fn join(service: &Service, client: &Stream, report: &mut Report) -> Result
         forwarded: opening.bytes.len() as u64,
         ..reached
     })
+}
+
+async fn reach_and_greet(
+    service: &Service,
+    opening: &Opening,
+    route: Option<usize>,
+    report: &mut Report,
+) -> Result<Reached, Failure> {
+    let reached = reach(service, opening, route, report).await?;
+    report.target = Some(reached.peer.clone());
+    greet(service, opening, &reached.stream).await?;
+    Ok(reached)
 }
 
 /// Sends the target the PROXY header, if it gets one, and the client's bytes that were read

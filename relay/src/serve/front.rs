@@ -21,6 +21,9 @@ pub struct Opening {
     pub hello: Option<Hello>,
     /// The destination that a client of CONNECT or SOCKS5 asked for.
     pub destination: Option<Address>,
+    /// True from when on the client expects an answer to a request. A client of SOCKS5 first expects
+    /// that to its greeting.
+    expects_answer: bool,
 }
 
 /// Why a connection is not served: a reason, under which it is counted, and details for the log.
@@ -84,6 +87,7 @@ impl Opening {
             bytes: Vec::new(),
             hello: None,
             destination: None,
+            expects_answer: false,
         }
     }
 
@@ -134,6 +138,7 @@ impl Opening {
     }
 
     async fn connect(&mut self, client: &Stream) -> Result<(), Failure> {
+        self.expects_answer = true;
         let asked = message(client, &mut self.bytes, connect::LONGEST, connect::parse).await;
         let (status, failure) = match asked {
             Ok(Ok(address)) => {
@@ -163,6 +168,7 @@ impl Opening {
             .write_all(socks::NO_AUTHENTICATION)
             .await
             .map_err(said)?;
+        self.expects_answer = true;
         match message(client, &mut self.bytes, socks::LONGEST, socks::request).await? {
             Ok(address) => {
                 self.destination = Some(address);
@@ -199,8 +205,12 @@ pub async fn granted(client: &Stream, front: Front) -> std::io::Result<()> {
 }
 
 /// Tells a client of CONNECT or SOCKS5 that it cannot be connected, and why.
-pub async fn refused(client: &Stream, front: Front, reason: &str) {
+pub async fn refused(client: &Stream, front: Front, opening: &Opening, reason: &str) {
+    if !opening.expects_answer {
+        return;
+    }
     let (status, reply) = match reason {
+        "header-timeout" => (408, Reply::Failure),
         "forbidden" => (403, Reply::Forbidden),
         "connect-timeout" => (504, Reply::TimedOut),
         "unresolved" => (502, Reply::HostUnreachable),
