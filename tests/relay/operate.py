@@ -546,6 +546,27 @@ def shows():
             check(re.fullmatch(r'# .*|socksplice_relay_\w+(\{(\w+="[^"]*",?)+\})? \d+', line), line)
 
 
+def many_admins():
+    """A limit holds for the connections to the admin sockets too."""
+    echo = Echo()
+    with Relay(config(echo.to())) as relay:
+        held = []
+        for _ in range(65):
+            s = socket.socket(socket.AF_UNIX)
+            s.connect(relay.admin.removeprefix("unix:"))
+            held.append(s)
+        last = held[-1]
+        last.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        last.settimeout(0.5)
+        try:
+            check(not last.recv(1), "it is served")
+        except TimeoutError:
+            pass
+        held[0].close()
+        last.settimeout(60)
+        check(last.recv(4096).startswith(b"HTTP/1.1 200 "), "it was not served later")
+
+
 def log_formats():
     echo = Echo()
     with Relay(None, "--listen", "127.0.0.1:0", "--to", echo.to(), "--log-format", "logfmt", wait=False) as relay:
@@ -610,7 +631,7 @@ def documented():
 
 CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, reload_raises_the_limit, reload_keeps_the_whole_limit, leaves_no_files, busy_unix_listener, reloads_under_load,
          upgrades_under_load, upgrade_at_the_limit, failed_upgrade, upgrade_without_a_listener, drains, killed, stops_within_the_last_bytes, drains_in_turn, ends_at_once, descriptors,
-         short_of_descriptors, activation, activation_unix, notifies, shows, log_formats]
+         short_of_descriptors, activation, activation_unix, notifies, shows, many_admins, log_formats]
 
 if __name__ == "__main__":
     for one in CASES:

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +16,9 @@ use super::shared::{Role, Service, Shared, Slot};
 use super::stats::Live;
 use crate::log::say;
 use crate::net::{Accepted, BACKLOG, Bound, sys};
+
+/// One permit for each connection to an admin socket. Further ones wait in the accept queue.
+static FOR_ADMIN: Semaphore = Semaphore::const_new(64);
 
 /// Spawns the task, which accepts at `bound` until `stop` is cancelled.
 pub fn start(
@@ -38,10 +41,7 @@ fn present(slot: &Slot) -> Arc<Service> {
 
 /// Runs `wait` with the present service. If a reload replaces the service meanwhile, begins anew with
 /// the new one, whose limits may be others. Returns the service that the result is for.
-async fn with_present<T>(
-    slot: &Slot,
-    wait: impl AsyncFn(Arc<Service>) -> T,
-) -> (Arc<Service>, T) {
+async fn with_present<T>(slot: &Slot, wait: impl AsyncFn(Arc<Service>) -> T) -> (Arc<Service>, T) {
     let mut slot = slot.subscribe();
     loop {
         let service = slot.borrow_and_update().clone();
@@ -65,8 +65,15 @@ async fn enter(service: Arc<Service>) -> Live {
 async fn accept(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
     match role {
         Role::Admin => loop {
+            let Ok(permit) = FOR_ADMIN.acquire().await else {
+                return;
+            };
             let accepted = next(bound).await;
-            tokio::spawn((shared.admin)(accepted.stream, shared.clone()));
+            let serve = (shared.admin)(accepted.stream, shared.clone());
+            tokio::spawn(async move {
+                serve.await;
+                drop(permit);
+            });
         },
         Role::Serve(slot) => loop {
             // At the limit, further connections wait in the socket's accept queue.
@@ -107,12 +114,7 @@ async fn rest(bound: &Bound, role: &Role, shared: &Arc<Shared>) {
 }
 
 /// Spawns a task that serves one connection.
-fn begin(
-    slot: &Arc<Slot>,
-    shared: &Arc<Shared>,
-    accepted: Accepted,
-    permit: OwnedSemaphorePermit,
-) {
+fn begin(slot: &Arc<Slot>, shared: &Arc<Shared>, accepted: Accepted, permit: OwnedSemaphorePermit) {
     let (shared, service) = (shared.clone(), present(slot));
     match service.stats.try_enter(service.spec.max_connections) {
         Some(live) => {
