@@ -52,6 +52,15 @@ fn whole(s: &Section) -> Config {
     if !config.resolve.is_zero() && config.resolve < SECOND {
         s.mistake_at("resolve", "names are looked up once a second at most");
     }
+    let sockets: usize = config.listeners.iter().map(|l| l.listen.len()).sum();
+    if sockets > 1 && config.max_connections.is_some_and(|most| most <= sockets) {
+        s.mistake_at(
+            "max_connections",
+            format!(
+                "it must be above {sockets}: an address that waits for a client counts as a connection"
+            ),
+        );
+    }
     let mut names = HashSet::new();
     let mut addresses = HashSet::new();
     for l in &config.listeners {
@@ -395,6 +404,22 @@ mod tests {
             }
         }
         assert!(config(&(one("a", "'127.0.0.1:0'") + &one("b", "'127.0.0.2:0'"))).is_ok());
+    }
+
+    #[test]
+    fn the_whole_limit_has_room_for_all_addresses() {
+        let with = |most: usize, listen: &str| {
+            config(&format!(
+                "max_connections = {most}\n[[listener]]\nlisten = [{listen}]\nto = 'a:1'\n"
+            ))
+        };
+        let two = "'127.0.0.1:80', '[::1]:80'";
+        assert!(with(1, "'127.0.0.1:80'").is_ok() && with(3, two).is_ok());
+        let said = with(2, two).unwrap_err();
+        assert!(
+            said[0].line == Some(1) && said[0].what.contains("it must be above 2"),
+            "{said:?}"
+        );
     }
 
     #[test]
