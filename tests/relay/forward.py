@@ -227,6 +227,23 @@ def both_bandwidths(mode):
         check(0.8 < took < 4, f"8 x 100,000 bytes took {took:.2f} s")
 
 
+def killed(mode):
+    """If the process is killed in the middle of a stream, both ends get a reset, and no end of stream. A
+    direction that has ended before does not change that."""
+    for half_closed in (False, True):
+        with Pair(mode) as p:
+            p.client.sendall(b"request")
+            read_exactly(p.target, 7)
+            p.target.sendall(b"half an answer")
+            read_exactly(p.client, 14)
+            if half_closed:
+                p.client.shutdown(socket.SHUT_WR)
+                check(p.target.recv(1) == b"")
+            p.relay.kill()
+            for end in (p.client,) if half_closed else (p.client, p.target):
+                check(is_reset(end) == (True, b""), "an end of stream, half closed:", half_closed)
+
+
 def bulk_among_small(mode):
     """Many senders of few bytes leave the bandwidth that they do not use to the one that needs it."""
     with Pair(mode, "total_bandwidth = '200K'\n") as p:
@@ -309,7 +326,7 @@ def silence(mode):
         check(read_exactly(p.client, len(LATE)) == LATE)
 
 
-CASES = [half_closes, much, slow_reader, resets, early_answer, limit, idle, idle_stuck,
+CASES = [half_closes, much, slow_reader, resets, killed, early_answer, limit, idle, idle_stuck,
          bandwidth, shared_bandwidth, both_bandwidths, bulk_among_small, live_counts, round_trips, silence]
 
 if __name__ == "__main__":

@@ -334,28 +334,6 @@ def drains():
         check(json.loads(relay.log.rest()[0])["reason"] == "shutdown")
 
 
-def killed():
-    """If the process is killed in the middle of a stream, both ends get a reset, and no end of stream. A
-    direction that has ended before does not change that."""
-    for mode in ("pipe", "copy"):
-        for half_closed in (False, True):
-            server = listener()
-            relay = Relay(config(target(server), f"mode = '{mode}'\n"))
-            client = relay.connect()
-            s = accept(server)
-            client.sendall(b"request")
-            read_exactly(s, 7)
-            s.sendall(b"half an answer")
-            read_exactly(client, 14)
-            if half_closed:
-                client.shutdown(socket.SHUT_WR)
-                check(s.recv(1) == b"")
-            relay.kill()
-            ends = (client,) if half_closed else (client, s)
-            for end in ends:
-                check(is_reset(end) == (True, b""), mode, half_closed, "an end of stream")
-
-
 def stops_within_the_last_bytes():
     """A relay that stops does not wait for the last bytes of a connection whose other end has failed."""
     server = listener()
@@ -630,7 +608,7 @@ def documented():
 
 
 CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, reload_raises_the_limit, reload_keeps_the_whole_limit, leaves_no_files, busy_unix_listener, reloads_under_load,
-         upgrades_under_load, upgrade_at_the_limit, failed_upgrade, upgrade_without_a_listener, drains, killed, stops_within_the_last_bytes, drains_in_turn, ends_at_once, descriptors,
+         upgrades_under_load, upgrade_at_the_limit, failed_upgrade, upgrade_without_a_listener, drains, stops_within_the_last_bytes, drains_in_turn, ends_at_once, descriptors,
          short_of_descriptors, activation, activation_unix, notifies, shows, many_admins, log_formats]
 
 if __name__ == "__main__":
