@@ -326,8 +326,8 @@ def silence(mode):
         check(read_exactly(p.client, len(LATE)) == LATE)
 
 
-CASES = [half_closes, much, slow_reader, resets, killed, early_answer, limit, idle, idle_stuck,
-         bandwidth, shared_bandwidth, both_bandwidths, bulk_among_small, live_counts, round_trips, silence]
+CASES = [half_closes, much, slow_reader, resets, killed, early_answer, limit, idle, idle_stuck, bandwidth,
+         shared_bandwidth, both_bandwidths, bulk_among_small, live_counts, round_trips, silence]
 
 if __name__ == "__main__":
     for mode in sys.argv[1:]:

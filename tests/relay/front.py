@@ -526,8 +526,9 @@ def networks():
         relay.until(lambda s: s["listeners"]["one"]["ended"].get("denied") == 2)
 
 
-CASES = [in_turn, least_connections, by_source, retry, hangs, no_target, checks, names, names_anew, unix_sockets, full_unix_queue, ipv6, proxy_out,
-         proxy_in, tls, long_hello, slow_headers, connect_front, late_requests, most_bytes, unspecified, socks_front, most_connections, per_source, rates, networks]
+CASES = [in_turn, least_connections, by_source, retry, hangs, no_target, checks, names, names_anew, unix_sockets,
+         full_unix_queue, ipv6, proxy_out, proxy_in, tls, long_hello, slow_headers, connect_front, late_requests,
+         most_bytes, unspecified, socks_front, most_connections, per_source, rates, networks]
 
 if __name__ == "__main__":
     for one_case in CASES:

@@ -607,9 +607,11 @@ def documented():
         check(not missing, command, "not documented:", missing)
 
 
-CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, reload_raises_the_limit, reload_keeps_the_whole_limit, leaves_no_files, busy_unix_listener, reloads_under_load,
-         upgrades_under_load, upgrade_at_the_limit, failed_upgrade, upgrade_without_a_listener, drains, stops_within_the_last_bytes, drains_in_turn, ends_at_once, descriptors,
-         short_of_descriptors, activation, activation_unix, notifies, shows, many_admins, log_formats]
+CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, reload_raises_the_limit,
+         reload_keeps_the_whole_limit, leaves_no_files, busy_unix_listener, reloads_under_load,
+         upgrades_under_load, upgrade_at_the_limit, failed_upgrade, upgrade_without_a_listener, drains,
+         stops_within_the_last_bytes, drains_in_turn, ends_at_once, descriptors, short_of_descriptors, activation,
+         activation_unix, notifies, shows, many_admins, log_formats]
 
 if __name__ == "__main__":
     for one in CASES:
