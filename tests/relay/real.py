@@ -129,6 +129,8 @@ def postgres(mode):
     server = (f"{where}/postgres", "-D", data, "-p", str(port), "-c", "fsync=off", "-c", f"unix_socket_directories={data}")
     with Program(port, *server, **user), relay(mode, port) as r:
         to = ("-h", "127.0.0.1", "-p", str(r.ports[0]), "-U", "postgres", "postgres")
+        # The server listens before it lets clients in.
+        run("bash", "-c", f"until {where}/pg_isready -q -h 127.0.0.1 -p {port}; do sleep 0.1; done")
         run(f"{where}/pgbench", "-q", "-i", "-s", "2", *to)
         out = run(f"{where}/pgbench", "-c", "8", "-j", "2", "-T", SECONDS, *to)
         check(re.search(r"number of failed transactions: 0 ", out), out)
