@@ -501,8 +501,8 @@ static long capture_ioctl(struct file *file, unsigned int cmd, unsigned long arg
 }
 
 /* A capture shows the payload of every user's connections, as packet sockets in every namespace
- * would. So it takes the capabilities for that in the initial user namespace. While the module loads
- * there is no device yet: if the load fails, an open file would not keep the module.
+ * would. So it takes the capabilities for that in the initial user namespace. While the module
+ * loads there is no device yet: if the load fails, an open file would not keep the module.
  */
 static int capture_open(struct inode *inode, struct file *file)
 {

@@ -340,7 +340,7 @@ u64 sks_splice_moved(const struct sock *sk)
 
 	rcu_read_lock();
 	end = sks_endpoint_get_rcu(sk);
-	/* A caller that has read the last count finds the error; pairs with sks_splice_show_count() */
+	/* A caller that has the last count finds the error; pairs with sks_splice_show_count() */
 	moved = end ? smp_load_acquire(&end->moved) : 0;
 	rcu_read_unlock();
 	return moved;

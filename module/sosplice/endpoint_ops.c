@@ -133,8 +133,7 @@ static ssize_t source_splice_read(struct socket *sock, loff_t *ppos, struct pipe
 }
 
 /* One look, for hooked_poll(). False if the splice has ended meanwhile. */
-static bool look_at_source(struct file *file, struct socket *sock, poll_table *wait,
-			   __poll_t *mask)
+static bool look_at_source(struct file *file, struct socket *sock, poll_table *wait, __poll_t *mask)
 {
 	struct splice_endpoint *end;
 	struct splice *before = NULL, *after = NULL;

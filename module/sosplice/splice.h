@@ -55,7 +55,9 @@ enum splice_flag {
 				 */
 	SPLICE_SOURCE_GONE,	/* its source was destroyed; has endpoint->out's reference */
 	SPLICE_DROP,		/* the administrator wants it ended */
-	SPLICE_TRACED,	/* loop.c has checked it; set under both sockets' locks, cleared under one */
+	SPLICE_TRACED,	/* loop.c has checked it; set under both sockets' locks, cleared under
+			 * one
+			 */
 	SPLICE_SETTLED,	/* setsockopt() may return */
 	SPLICE_SINK_FRESH,	/* its sink's endpoint is what an earlier, failed attempt left; the
 				 * thread in setsockopt() only
@@ -87,7 +89,9 @@ struct splice {
 	unsigned long last;		/* jiffies at the last move */
 	struct page_frag frag;		/* one page for bytes that have to be copied */
 	u64 queued;			/* bytes queued when it began; constant while RUNNING */
-	u64 moved_before;		/* the count of the source's last splice; set with RUNNING */
+	u64 moved_before;		/* the count of the source's last splice; set with
+					 * RUNNING
+					 */
 	bool awaits_reader;		/* another reader comes first; also read without */
 
 	struct completion settled;	/* completed with SPLICE_SETTLED */
