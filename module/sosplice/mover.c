@@ -151,7 +151,6 @@ static bool closes_loop(struct splice *s)
 {
 	if (test_bit(SPLICE_TRACED, &s->flags))
 		return false;
-	sks_loop_forget(s);
 	sks_loop_ident(s->dst, &s->dst_id);
 	set_bit(SPLICE_TRACED, &s->flags);
 	if (!sks_loop_closes(s))
@@ -333,8 +332,10 @@ static enum mover_next move(struct splice *s, u32 *left, int *why)
 		limit -= limit % goal;
 	if (s->max)
 		limit = min_t(u64, limit, s->max - s->moved);
-	if (!test_bit(SPLICE_TRACED, &s->flags))
+	if (!test_bit(SPLICE_TRACED, &s->flags)) {
+		sks_loop_forget(s);	/* searches read the numbers of what is on the table */
 		sks_loop_ident(s->src, &s->src_id);
+	}
 	/* Before the batch: to fill it takes time, and may copy. */
 	if (sink_is_full(s))
 		return NEXT_WAIT;
@@ -433,7 +434,7 @@ static enum mover_next mover_round(struct splice *s, u32 *left)
 	else if (why < 0 && (src->sk_shutdown & RCV_SHUTDOWN || sock_flag(src, SOCK_DONE)))
 		why = 0;
 	if (test_bit(SPLICE_ENDED, &s->flags))
-		return NEXT_WAIT;
+		return NEXT_WAIT;	/* lock_sink_and_move() has ended it */
 	if (why < 0 && next != NEXT_NOW && next != NEXT_ROUND && idle_is_over(s))
 		why = ETIMEDOUT;
 	if (why < 0) {

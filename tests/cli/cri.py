@@ -10,9 +10,9 @@ kubelet does, or is one.
     stop CONTAINER, remove CONTAINER
     end POD                         ends a pod and its containers
     ready                           waits until the runtime answers
-    serve                           is a runtime that tells events. Its containers are those of
-                                    SOCKET.json, its answers as SOCKET.mode says: good, hang,
-                                    or refuse. SIGUSR1 sends an event to each listener.
+    serve                           is a runtime. Its containers are those of SOCKET.json, its
+                                    answers as SOCKET.mode says: good, hang, refuse, or silent,
+                                    which tells no events. SIGUSR1 sends one to each listener.
 
 Messages are written field by field, so that no compiler of protocol buffers is needed."""
 
@@ -140,9 +140,12 @@ class Runtime:
         with open(self.socket + ".json", encoding="utf-8") as f:
             return json.load(f)
 
-    def containers(self, _request, context):
+    def mode(self):
         with open(self.socket + ".mode", encoding="utf-8") as f:
-            mode = f.read().strip()
+            return f.read().strip()
+
+    def containers(self, _request, context):
+        mode = self.mode()
         if mode == "hang":
             time.sleep(60)
         if mode == "refuse":
@@ -163,7 +166,9 @@ class Runtime:
                 return mapping(2, {"info": json.dumps({"pid": c["pid"], "sandboxID": c["pod"]})})
         return context.abort(grpc.StatusCode.NOT_FOUND, "no such container")
 
-    def events(self, _request, _context):
+    def events(self, _request, context):
+        if self.mode() == "silent":
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method GetContainerEvents")
         event = threading.Event()
         self.listeners.append(event)
         while True:

@@ -114,14 +114,20 @@ def reloads_keep_limits():
         check(took > 1.2, f"3 x 200,000 bytes took {took:.2f} s")
 
 
+def wait_for_one(relay, number):
+    """Clients of a listener with the limit 1: each has sent a byte, and only the first one is served."""
+    held = [relay.connect() for _ in range(number)]
+    for s in held:
+        s.sendall(b"x")
+    check(held[0].recv(1) == b"x")
+    return held
+
+
 def reload_raises_the_limit():
     """A reload with a higher max_connections serves the clients that wait, though none has ended."""
     echo = Echo()
     with Relay(config(echo.to(), "max_connections = 1\n")) as relay:
-        held = [relay.connect() for _ in range(3)]
-        for s in held:
-            s.sendall(b"x")
-        check(held[0].recv(1) == b"x")
+        held = wait_for_one(relay, 3)
         for i, more in ((1, "max_connections = 2\n"), (2, "")):
             relay.reload(config(echo.to(), more))
             check(held[i].recv(1) == b"x", i, "is not served")
@@ -267,10 +273,7 @@ def upgrade_at_the_limit():
     """A client that waits for the limit of the old process is served by the new one."""
     echo = Echo()
     with Relay(config(echo.to(), "max_connections = 1\n")) as relay:
-        held = [relay.connect() for _ in range(2)]
-        for s in held:
-            s.sendall(b"x")
-        check(held[0].recv(1) == b"x")
+        held = wait_for_one(relay, 2)
         relay.signal(signal.SIGUSR2)
         pid = int(relay.said.until(r"process (\d+) has taken over"))
         try:

@@ -10,7 +10,6 @@ use std::time::Duration;
 use hyper::http::uri::PathAndQuery;
 use prost::Message;
 use serde::Deserialize;
-use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
@@ -223,35 +222,17 @@ pub async fn list(socket: &Path) -> Answer<Vec<Container>> {
     }
 }
 
-/// Asks for the main processes of those that run, all at once.
-pub async fn find_processes(socket: &Path, containers: impl Iterator<Item = &mut Container>) {
-    let mut containers: Vec<_> = containers.filter(|c| c.running).collect();
-    if containers.is_empty() {
-        return;
-    }
-    let runtime = match Runtime::at(socket).await {
-        Ok(runtime) => runtime,
-        Err(why) => {
-            containers
-                .iter_mut()
-                .for_each(|c| c.unclear = Some(why.clone()));
-            return;
-        }
-    };
-    let mut asked = JoinSet::new();
-    for (i, container) in containers.iter().enumerate() {
-        let (id, runtime) = (container.id.clone(), runtime.clone());
-        asked.spawn(async move { (i, pid(runtime, id).await) });
-    }
-    while let Some(answer) = asked.join_next().await {
-        let Ok((i, pid)) = answer else {
-            continue;
-        };
-        match pid {
-            Ok(pid) => containers[i].pid = pid,
-            Err(why) => containers[i].unclear = Some(why),
-        }
-    }
+/// Asks for the main processes of those that run.
+pub async fn find_processes(
+    socket: &'static Path,
+    containers: impl Iterator<Item = &mut Container>,
+) {
+    let runtime = Runtime::at(socket).await;
+    super::find_processes(containers, |id| {
+        let runtime = runtime.clone();
+        async move { pid(runtime?, id).await }
+    })
+    .await;
 }
 
 /// The main process of a container; None if it has ended meanwhile.

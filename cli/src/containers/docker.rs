@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
-use tokio::task::JoinSet;
 
 use super::http::{self, encoded};
 use super::{Answer, Container, Pod};
@@ -57,27 +56,12 @@ pub async fn list(socket: &Path) -> Answer<Vec<Container>> {
     Ok(listed.into_iter().map(Container::from).collect())
 }
 
-/// Asks for the main processes of those that run. All at once: the daemon may never answer for one
-/// that hangs.
+/// Asks for the main processes of those that run.
 pub async fn find_processes(
     socket: &'static Path,
     containers: impl Iterator<Item = &mut Container>,
 ) {
-    let mut containers: Vec<_> = containers.filter(|c| c.running).collect();
-    let mut asked = JoinSet::new();
-    for (i, container) in containers.iter().enumerate() {
-        let id = container.id.clone();
-        asked.spawn(async move { (i, pid(socket, &id).await) });
-    }
-    while let Some(answer) = asked.join_next().await {
-        let Ok((i, pid)) = answer else {
-            continue;
-        };
-        match pid {
-            Ok(pid) => containers[i].pid = pid,
-            Err(why) => containers[i].unclear = Some(why),
-        }
-    }
+    super::find_processes(containers, |id| async move { pid(socket, &id).await }).await;
 }
 
 /// The main process of a container; None if it has ended meanwhile.

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokio::runtime;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::error::{Error, Result};
@@ -157,6 +158,31 @@ impl Engine {
     fn unanswered(self, why: String) -> Error {
         let why = printable(&why);
         Error::new(format!("{} does not answer: {why}", self.name()))
+    }
+}
+
+/// Asks for the main process of each container that runs, by its id. All at once: the engine may never
+/// answer for one that hangs.
+async fn find_processes<A>(
+    containers: impl Iterator<Item = &mut Container>,
+    ask: impl Fn(String) -> A,
+) where
+    A: Future<Output = Answer<Option<u32>>> + Send + 'static,
+{
+    let mut containers: Vec<_> = containers.filter(|c| c.running).collect();
+    let mut asked = JoinSet::new();
+    for (i, container) in containers.iter().enumerate() {
+        let answer = ask(container.id.clone());
+        asked.spawn(async move { (i, answer.await) });
+    }
+    while let Some(answer) = asked.join_next().await {
+        let Ok((i, pid)) = answer else {
+            continue;
+        };
+        match pid {
+            Ok(pid) => containers[i].pid = pid,
+            Err(why) => containers[i].unclear = Some(why),
+        }
     }
 }
 

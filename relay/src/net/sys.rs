@@ -17,15 +17,6 @@ pub fn unsent(socket: impl AsFd) -> io::Result<u32> {
     Ok(bytes.try_into().unwrap_or(0))
 }
 
-/// Returns the number of bytes that can be read from a socket: up to its urgent mark, if it has one.
-pub fn unread(socket: impl AsFd) -> io::Result<u32> {
-    const FIONREAD: Opcode = 0x541b;
-    // SAFETY: FIONREAD writes one int, and the getter has room for one.
-    #[allow(unsafe_code)]
-    let bytes: i32 = unsafe { ioctl(socket, Getter::<FIONREAD, i32>::new())? };
-    Ok(bytes.try_into().unwrap_or(0))
-}
-
 /// Takes ownership of a descriptor that this process was started with. Returns `None` if it is not
 /// open.
 ///

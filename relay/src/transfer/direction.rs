@@ -248,9 +248,9 @@ impl<'a> Direction<'a> {
     /// Returns the number of bytes that the source has. At the end of its stream that is 1, so that a
     /// read can find the end.
     fn waiting(&self) -> u64 {
-        match sys::unread(self.source) {
-            Ok(bytes) if bytes > 0 => bytes.into(),
-            // The count is not known, such as at an urgent mark.
+        match rustix::io::ioctl_fionread(self.source) {
+            Ok(bytes) if bytes > 0 => bytes,
+            // The count ends at an urgent mark.
             _ if matches!(self.source.peek_now(), Ok(true)) => u64::MAX,
             _ => 1,
         }

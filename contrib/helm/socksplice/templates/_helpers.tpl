@@ -14,6 +14,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
+{{- /* The socket's folder, as an engine that starts again makes a new socket. Not all of /run. */}}
+{{- define "socksplice.engineMount" -}}
+{{ eq (dir .) "/run" | ternary . (dir .) }}
+{{- end }}
+
 {{- define "socksplice.mounts" -}}
 - name: policy
   mountPath: /etc/socksplice
