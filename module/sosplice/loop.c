@@ -2,9 +2,10 @@
 /*
  * Finds loops. Splices over local connections can send bytes round for ever: A's peer is spliced
  * into B, and B's peer into A. We look for a loop when a splice is about to move its first bytes,
- * and again after one of its sockets was un-paired: its numbers change then. The search follows the sink, the peer of the sink, the splice of that peer, and so on. A chain
- * of more than LOOP_HOPS_MAX splices, counted both ways, is taken for a loop. So the length of a
- * chain does not depend on which of its splices moved first.
+ * and again after one of its sockets was un-paired: its numbers change then. The search follows
+ * the sink, the peer of the sink, the splice of that peer, and so on. A chain of more than
+ * LOOP_HOPS_MAX splices, counted both ways, is taken for a loop. So the length of a chain does not
+ * depend on which of its splices moved first.
  *
  * The two ends of a connection are known by their initial sequence numbers. These mirror each
  * other whatever namespaces and address translation lie between. A loop can carry bytes only once
