@@ -30,7 +30,9 @@ class Program:
 
     def __init__(self, port, *command, **options):
         self.port = port
-        self.log = open(path("program.log"), "w+")
+        # Appending, as said() moves the offset that the program writes at.
+        self.log = open(path("program.log"), "a+")
+        self.log.truncate(0)
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, **options)
         end = time.monotonic() + 60
         while True:
@@ -45,6 +47,12 @@ class Program:
     def said(self):
         self.log.seek(0)
         return self.log.read()[-2000:]
+
+    def until(self, text):
+        end = time.monotonic() + 60
+        while text not in self.said():
+            check(self.process.poll() is None and time.monotonic() < end, "no", text, "in", self.said())
+            time.sleep(0.05)
 
     def __enter__(self):
         return self
@@ -64,9 +72,13 @@ def relay(mode, port, more=""):
 
 def iperf3(mode):
     port = free_port()
-    with Program(port, "iperf3", "-s", "-p", str(port)), relay(mode, port) as r:
-        for more in ([], ["-R"], ["-P", "8"]):
+    # Its server refuses a client until it has ended the test before, and the constructor's look at
+    # the port is the first one.
+    with Program(port, "iperf3", "-s", "-p", str(port), "--forceflush") as server, relay(mode, port) as r:
+        for test, more in enumerate(([], ["-R"], ["-P", "8"]), 2):
+            server.until(f"(test #{test})")
             out = json.loads(run("iperf3", "-c", "127.0.0.1", "-p", str(r.ports[0]), "-t", SECONDS, "-J", *more))
+            check("error" not in out, out)
             rate = out["end"]["sum_received"]["bits_per_second"]
             check(rate > 1e7 and out["end"]["sum_received"]["bytes"] > 0, rate)
             print(f"# {mode}: iperf3 {' '.join(more) or 'one stream'}: {rate / 1e9:.2f} Gbit/s")
