@@ -474,12 +474,14 @@ static enum rx_step rx_locked(struct rx_read *rd)
 
 	rd->end = sks_rx_turn_wait(sk);
 	target = sock_rcvlowat(sk, rd->flags & MSG_WAITALL, rd->len);
-	rd->peek_from = max(sk_peek_offset(sk, rd->flags), 0);
-	rd->peek_pos = rd->peek_from;
 	turn->disconnects = sk->sk_disconnects;
 	if (!rd->end)
 		return RX_NOT_OURS;
-	rd->front = rx_front(sk, rd->end);
+	if (unlikely(rd->flags & MSG_PEEK)) {
+		rd->peek_from = max(sk_peek_offset(sk, rd->flags), 0);
+		rd->peek_pos = rd->peek_from;
+		rd->front = rx_front(sk, rd->end);
+	}
 	/* Not while another reader has its turn. A thread that slept in TCP's functions may have
 	 * read since what that reader counted on. If a ring opened now, that reader would go on
 	 * past it, to younger bytes or to the FIN.
@@ -487,9 +489,11 @@ static enum rx_step rx_locked(struct rx_read *rd)
 	sks_rx_mark_ready(sk, rd->end);
 	do {
 		rx_readable(sk, rd->end, &l);
-		rd->asleep = is_below_mark(rd);
-		if (rd->asleep)
-			l = (struct rx_readable){};
+		if (unlikely(rd->asleep)) {
+			rd->asleep = is_below_mark(rd);
+			if (rd->asleep)
+				l = (struct rx_readable){};
+		}
 		/* The signal may be the mark's SIGURG, whose handler expects the mark unread: see
 		 * tcp_recvmsg_locked().
 		 */
