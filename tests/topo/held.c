@@ -236,6 +236,8 @@ static bool run(const struct held_case *c)
 
 int main(int argc, char **argv)
 {
+	const char *kernel = getenv("VM_KERNEL");
+	const bool kasan = kernel && !strcmp(kernel, "kasan");
 	const struct held_case *c;
 	bool good = true;
 	int i;
@@ -247,7 +249,11 @@ int main(int argc, char **argv)
 	for (c = held_cases; c->name; c++) {
 		for (i = 2; i < argc && strcmp(argv[i], c->name); i++)
 			;
-		if (argc == 2 || i < argc)
+		if (argc > 2 && i == argc)
+			continue;
+		if (kasan && c->bad_copy)
+			printf("skip held/%s: KASAN reports a copy whose failure x86 catches\n", c->name);
+		else
 			good &= run(c);
 	}
 	return !good;

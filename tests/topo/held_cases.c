@@ -388,13 +388,13 @@ static void case_silent_peer_time_out(void)
 }
 
 const struct held_case held_cases[] = {
-	{ "faults", case_faults },
-	{ "ulp_from_before", case_ulp_from_before },
-	{ "ulp_from_before_load", case_ulp_from_before_load },
-	{ "locks", case_locks },
-	{ "capture_read", case_capture_read },
-	{ "sink", case_sink },
-	{ "silent_peer", case_silent_peer },
-	{ "silent_peer_time_out", case_silent_peer_time_out },
+	{ .name = "faults", .run = case_faults },
+	{ .name = "ulp_from_before", .run = case_ulp_from_before },
+	{ .name = "ulp_from_before_load", .run = case_ulp_from_before_load, .bad_copy = true },
+	{ .name = "locks", .run = case_locks },
+	{ .name = "capture_read", .run = case_capture_read },
+	{ .name = "sink", .run = case_sink },
+	{ .name = "silent_peer", .run = case_silent_peer },
+	{ .name = "silent_peer_time_out", .run = case_silent_peer_time_out },
 	{ },
 };
