@@ -79,6 +79,15 @@ fail() {
 	exit 1
 }
 
+within() { # within SECONDS COMMAND...: it comes true
+	local until=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ $SECONDS -lt $until ] || fail "not in time: $*${log:+; the log: $(cat "$log")}"
+		sleep 0.1
+	done
+}
+
 # is WHAT ACTUAL EXPECTED
 is() {
 	[ "$2" = "$3" ] || fail "$1 is '$2', not '$3'"
