@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define POLICY_LAYOUT		6
+#define POLICY_LAYOUT		7
 /* As many as a cgroup's mask has bits. */
 #define POLICY_MAX		32
 #define POLICY_NAME		32
@@ -54,6 +54,7 @@ struct policy {
 	__u32 memory_cap[2];	/* its lower and its upper half */
 	__u32 yields;		/* gives way to who captures packets */
 	__u32 ring_max;		/* 0: see struct socksplice_pair_opts */
+	__u32 busy_poll_epoll;	/* its event loops spin, too; only user space reads it */
 	__u32 n_ports;		/* 0: every port */
 	__u32 n_cidrs;		/* 0: every address */
 	struct policy_ports ports[POLICY_PORTS];

@@ -183,7 +183,7 @@ pub enum PollCommand {
     /// --usec says. It takes a CPU meanwhile, and answers sooner. It does so if the set's last
     /// event was of a paired connection, or of a network card's. The setting belongs to the epoll
     /// sets that the processes have now. If a process starts again, or makes a new set, run this
-    /// command again. The sysctl net.core.busy_poll does the same for all processes. The
+    /// command again, or have the agent do it: --busy-poll-epoll of 'policy set'. The sysctl net.core.busy_poll does the same for all processes. The
     /// parameter is that of EPIOCSPARAMS in ioctl_eventpoll(2).
     Set(PollSet),
 
@@ -387,6 +387,12 @@ pub struct PolicySet {
     /// [default: SO_BUSY_POLL, or the module's short_wait]
     #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(0..=BUSY_POLL_MAX as i64))]
     pub busy_poll: Option<u32>,
+
+    /// The event loops of its processes spin as long: the agent gives it to their epoll sets,
+    /// within about ten seconds, and takes it back when no policy says so any more. A set with
+    /// another time of its own keeps that. 'poll show' lists them
+    #[arg(long, requires = "busy_poll")]
+    pub busy_poll_epoll: bool,
 
     /// Bytes that a direction can hold: a power of two from 4K to 1M
     /// [default: the module's]

@@ -57,6 +57,7 @@ fn policy(name: Name, arguments: PolicySet, hierarchy: &Hierarchy) -> Result<Pol
         cidrs: arguments.cidrs,
         loopback_only: arguments.loopback_only,
         busy_poll: arguments.busy_poll.filter(|usec| *usec != 0),
+        busy_poll_epoll: arguments.busy_poll_epoll,
         ring: arguments.ring,
         ring_max: arguments.ring_max,
         memory_cap: arguments.memory_cap,
@@ -160,19 +161,27 @@ fn in_force(policies: &[Policy], done: Done, hierarchy: &Hierarchy, pairs: bool)
         ),
     };
     notes.extend(done.troubles);
-    if policies.iter().any(|p| !p.selectors.is_empty()) && !agent::runs() {
-        notes.push(
-            "no agent runs, so containers that come later are not matched; \
-             run 'systemctl enable --now socksplice-agent'"
-                .into(),
-        );
-    }
+    notes.extend(without_agent(policies));
     if !policies.is_empty() && !pairs {
         notes.push("pairing is off; run 'socksplice feature set pairing on'".into());
     }
     let mut json = to_json(policies, &now);
     json["notes"] = json!(notes);
     Answer::new(warnings(&notes), json)
+}
+
+/// What policies want of the agent, if none runs.
+fn without_agent(policies: &[Policy]) -> Option<String> {
+    let containers = policies.iter().any(|p| !p.selectors.is_empty());
+    let loops = policies.iter().any(|p| p.epoll_usec().is_some());
+    let lost = match (containers, loops) {
+        (false, false) => return None,
+        (true, false) => "containers that come later are not matched",
+        (false, true) => "no event loop spins",
+        (true, true) => "containers that come later are not matched, and no event loop spins",
+    };
+    (!agent::runs())
+        .then(|| format!("no agent runs, so {lost}; run 'systemctl enable --now socksplice-agent'"))
 }
 
 /// A line for each thing that keeps policies from pairing.
@@ -282,6 +291,7 @@ fn to_text(policy: &Policy, i: usize, now: &Now) -> String {
         list(cidrs, "all"),
         yes_no(policy.loopback_only),
         match policy.busy_poll {
+            Some(usec) if policy.busy_poll_epoll => format!("{usec} us, event loops too"),
             Some(usec) => format!("{usec} us"),
             None => "as the socket says".into(),
         },
@@ -349,6 +359,7 @@ fn to_json(policies: &[Policy], now: &Now) -> Value {
             "cidrs": cidrs.map(|c| c.to_string()).collect::<Vec<String>>(),
             "loopback_only": policy.loopback_only,
             "busy_poll_usec": policy.busy_poll,
+            "busy_poll_epoll": policy.busy_poll_epoll,
             "ring_size": policy.ring,
             "ring_max": policy.ring_max,
             "memory_cap": policy.memory_cap,

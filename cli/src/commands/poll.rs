@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::cli::{PollProcesses, PollSet};
 use crate::error::{Error, Result};
 use crate::output::{Align, Answer, SCHEMA, Table};
-use crate::system::cgroup::Hierarchy;
+use crate::system::cgroup::{self, Hierarchy};
 use crate::system::epoll::EpollSet;
 use crate::system::process::{self, Process};
 
@@ -139,30 +139,7 @@ fn selected(arguments: &PollProcesses) -> Result<Vec<Process>> {
     let wanted = |process: &Process| {
         arguments.pids.contains(&process.pid)
             || arguments.names.contains(&process.name)
-            || (!cgroups.is_empty() && is_below(&process.cgroup(), &cgroups))
+            || (!cgroups.is_empty() && cgroup::is_below(&process.cgroup(), &cgroups))
     };
     Ok(all.into_iter().filter(wanted).collect())
-}
-
-/// True if a cgroup is one of these, or below one.
-fn is_below(path: &str, cgroups: &[String]) -> bool {
-    cgroups.iter().any(|top| {
-        let rest = path.strip_prefix(top.trim_end_matches('/'));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cgroup_has_those_below_it() {
-        let of = |path: &str, top: &str| is_below(path, &[top.to_string()]);
-        assert!(of("/system.slice/a.service", "/system.slice/a.service"));
-        assert!(of("/system.slice/a.service", "/system.slice"));
-        assert!(of("/a", "/"));
-        assert!(!of("/system.slice/ab.service", "/system.slice/a"));
-        assert!(!of("", "/a"));
-    }
 }

@@ -205,6 +205,28 @@ impl Now {
     }
 }
 
+/// The cgroups whose event loops spin, and for how many microseconds, by the policies in force. The
+/// first one that names a cgroup counts.
+pub fn spinning() -> Result<Vec<(u32, Vec<String>)>> {
+    let _lock = pin::Lock::share()?;
+    let Some(dir) = pin::live() else {
+        return Ok(Vec::new());
+    };
+    // Without a walk over all cgroups, where no policy wants it.
+    if program::read(dir)?.iter().all(|p| p.epoll_usec().is_none()) {
+        return Ok(Vec::new());
+    }
+    let (policies, now) = Now::pinned(dir)?;
+    let spinning = policies.iter().enumerate().filter_map(|(i, policy)| {
+        let named = now.0[i].values().flatten();
+        Some((
+            policy.epoll_usec()?,
+            named.map(|c| c.path.clone()).collect(),
+        ))
+    });
+    Ok(spinning.collect())
+}
+
 /// What one policy in force can match now.
 pub struct Matches {
     pub name: Name,

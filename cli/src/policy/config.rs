@@ -14,7 +14,7 @@ use crate::values::port::PortRange;
 use crate::values::selector::Selector;
 
 /// The version of the bytes; those of another one are not understood.
-const LAYOUT: u32 = 6;
+const LAYOUT: u32 = 7;
 /// How many policies there can be.
 pub const MAX: usize = 32;
 /// How many port ranges and networks each of them can list.
@@ -30,7 +30,7 @@ pub const FOUND: usize = 4096;
 
 const NAME: usize = 32;
 const CIDR_WORDS: usize = 9;
-const HEAD_WORDS: usize = NAME / 4 + 11;
+const HEAD_WORDS: usize = NAME / 4 + 12;
 const POLICY_WORDS: usize = HEAD_WORDS + PORTS + CIDRS * CIDR_WORDS;
 const POLICIES_AT: usize = 2;
 pub const SIZE: usize = 4 * (POLICIES_AT + MAX * POLICY_WORDS);
@@ -83,6 +83,8 @@ pub struct Policy {
     pub loopback_only: bool,
     /// None: the socket's own value.
     pub busy_poll: Option<u32>,
+    /// The agent has the epoll sets of its processes spin as long, see [`Policy::epoll_usec`].
+    pub busy_poll_epoll: bool,
     /// None: the module's default.
     pub ring: Option<u32>,
     /// What a ring may grow to. None: it keeps its size, or does as the module says.
@@ -124,11 +126,18 @@ impl Policy {
             cidrs: Vec::new(),
             loopback_only: false,
             busy_poll: None,
+            busy_poll_epoll: false,
             ring: None,
             ring_max: None,
             memory_cap: None,
             on_capture: OnCapture::Keep,
         }
+    }
+
+    /// How long the event loops of its processes spin before they sleep, in microseconds. None:
+    /// it leaves them alone.
+    pub fn epoll_usec(&self) -> Option<u32> {
+        self.busy_poll.filter(|_| self.pair && self.busy_poll_epoll)
     }
 
     fn extend(&self, bytes: &mut Vec<u8>) {
@@ -147,6 +156,7 @@ impl Policy {
             (cap >> 32) as u32,
             (self.on_capture == OnCapture::Unpair).into(),
             self.ring_max.unwrap_or(0),
+            self.busy_poll_epoll.into(),
             self.ports.len() as u32,
             self.cidrs.len() as u32,
         ];
@@ -197,8 +207,9 @@ impl Policy {
                 _ => OnCapture::Unpair,
             },
             ring_max: optional(head(8)),
-            ports: (0..PORTS.min(head(9) as usize)).map(port).collect(),
-            cidrs: (0..CIDRS.min(head(10) as usize)).map(cidr).collect(),
+            busy_poll_epoll: head(9) != 0,
+            ports: (0..PORTS.min(head(10) as usize)).map(port).collect(),
+            cidrs: (0..CIDRS.min(head(11) as usize)).map(cidr).collect(),
         })
     }
 }
@@ -225,6 +236,13 @@ pub fn check(policies: &[Policy]) -> Result<()> {
                 policy.name
             ))
             .remedy("name their cgroups, for example by a pattern"));
+        }
+        if policy.busy_poll_epoll && policy.busy_poll.is_none() {
+            return Err(Error::usage(format!(
+                "policy {}: it has busy-poll-epoll and no busy-poll",
+                policy.name
+            ))
+            .remedy("give it busy-poll, the microseconds to spin"));
         }
         if policy.ring_max.is_some_and(|max| policy.ring > Some(max)) {
             return Err(Error::usage(format!(
@@ -352,6 +370,7 @@ mod tests {
             on_capture: OnCapture::Unpair,
             loopback_only: true,
             busy_poll: Some(50),
+            busy_poll_epoll: true,
             ring: Some(65536),
             ring_max: Some(1 << 20),
             memory_cap: Some((7 << 32) + 5),

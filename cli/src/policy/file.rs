@@ -165,6 +165,7 @@ fn policy<'t>(
     let loopback_only = keys.switch("loopback-only").unwrap_or(false);
     let on_capture = keys.word::<OnCapture>("on-capture").unwrap_or_default();
     let busy_poll = keys.value("busy-poll", TextOrNumber, busy_poll);
+    let busy_poll_epoll = keys.switch("busy-poll-epoll").unwrap_or(false);
     let ring_size = keys.value("ring", TextOrNumber, ring);
     let ring_max = keys.value("ring-max", TextOrNumber, ring);
     let memory_cap = keys.value("memory-cap", TextOrNumber, |text| {
@@ -201,6 +202,7 @@ fn policy<'t>(
         cidrs: cidrs.unwrap_or_default(),
         loopback_only,
         busy_poll: busy_poll.filter(|usec| *usec != 0),
+        busy_poll_epoll,
         ring: ring_size,
         ring_max,
         memory_cap,
@@ -262,6 +264,9 @@ pub fn render(policies: &[Policy], features: Features) -> String {
         if let Some(usec) = policy.busy_poll {
             text += &format!("busy-poll = {usec}\n");
         }
+        if policy.busy_poll_epoll {
+            text += "busy-poll-epoll = true\n";
+        }
         if let Some(bytes) = policy.ring {
             text += &format!("ring = {}\n", quoted(size::format(bytes.into())));
         }
@@ -301,7 +306,7 @@ mod tests {
             memory-cap = \"off\"\n\n\
             [[policy]]\nname = \"first\"\npair = false\ncgroups = [\"/a/*\", \"/b\"]\nports = [80, \"8000-8999\"]\n\n\
             [[policy]]\nname = \"second\"\ncgroups = []\ncidrs = [\"10.0.0.0/8\", \"fd00::/8\"]\n\
-            loopback-only = true\nbusy-poll = 50\nring = \"128K\"\nring-max = \"1M\"\nmemory-cap = \"10G\"\non-capture = \"unpair\"\n\n\
+            loopback-only = true\nbusy-poll = 50\nbusy-poll-epoll = true\nring = \"128K\"\nring-max = \"1M\"\nmemory-cap = \"10G\"\non-capture = \"unpair\"\n\n\
             [[policy]]\nname = \"third\"\ncontainers = [\"db\", \"web\"]\nlabels = [\"a.b/c=d=e\"]\n\
             pods = [\"default?a=b\", \"podman/p\"]\n\n\
             [[policy]]\nname = \"fourth\"\ncgroups = [\"/a\"]\nlabels = [\"a=\"]\n";
@@ -350,7 +355,7 @@ mod tests {
             &policy("port = [80]"),
             4,
             "a policy has no key port; its keys are name, pair, cgroups, units, containers, labels, \
-             pods, ports, cidrs, loopback-only, on-capture, busy-poll, ring, ring-max, memory-cap; did you mean ports?",
+             pods, ports, cidrs, loopback-only, on-capture, busy-poll, busy-poll-epoll, ring, ring-max, memory-cap; did you mean ports?",
         );
         let other = policy("Loopback_Only = true");
         names(&other, 4, "did you mean loopback-only?");

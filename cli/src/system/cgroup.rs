@@ -306,9 +306,27 @@ fn unescape(text: &str) -> String {
     out + rest
 }
 
+/// True if the cgroup at `path` is one of these, or below one.
+pub fn is_below<T: AsRef<str>>(path: &str, cgroups: &[T]) -> bool {
+    cgroups.iter().any(|top| {
+        let rest = path.strip_prefix(top.as_ref().trim_end_matches('/'));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cgroup_has_those_below_it() {
+        let of = |path: &str, top: &str| is_below(path, &[top]);
+        assert!(of("/system.slice/a.service", "/system.slice/a.service"));
+        assert!(of("/system.slice/a.service", "/system.slice"));
+        assert!(of("/a", "/"));
+        assert!(!of("/system.slice/ab.service", "/system.slice/a"));
+        assert!(!of("", "/a"));
+    }
 
     const UNIFIED: &str = "\
 21 1 0:19 / /proc rw - proc proc rw

@@ -29,6 +29,15 @@ impl Process {
         let path = text.lines().find_map(|line| line.strip_prefix("0::"));
         path.unwrap_or_default().to_string()
     }
+
+    /// When it began, in ticks since the machine's boot, which tells it from another one of this
+    /// number. None if it has ended.
+    pub fn began(&self) -> Option<u64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
+        // The name may have anything in it, so from its last bracket on: field 3 is the first.
+        let (_, fields) = stat.rsplit_once(')')?;
+        fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+    }
 }
 
 /// All processes.

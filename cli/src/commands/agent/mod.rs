@@ -5,11 +5,12 @@
 //! What is set lives in the kernel. The agent writes the map `found` and what follows from it, so
 //! its end leaves everything in force as it is. Each task below waits for something of its own:
 //! the main one for signals, [`follow`] for an engine's events, [`keep_found`] for a reason to look
-//! at the containers, [`look`] for the time. Those that may wait for a lock or a disk do so in a
+//! at the containers, [`look`] and [`spin`] for the time. Those that may wait for a lock or a disk do so in a
 //! thread, so that the main one always answers the watchdog.
 
 mod conditions;
 mod lock;
+mod loops;
 
 use std::io;
 use std::net::TcpListener;
@@ -37,6 +38,7 @@ use crate::system::cgroup::Hierarchy;
 
 use conditions::Conditions;
 pub use lock::runs;
+use loops::Loops;
 
 /// Reasons to look at the containers that come within this time of a look are one reason.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -48,7 +50,7 @@ const RETRY: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_secs(1);
 /// How often it looks at the containers without a reason: an engine's events can be lost.
 const SAFETY: u32 = 60;
-/// How often it looks at what keeps connections from being paired.
+/// How often it looks at what keeps connections from being paired, and for new event loops.
 const LOOK: Duration = Duration::from_secs(10);
 /// The metrics leave out an older report: the agent waits for a lock, or for the disk.
 const STALE: Duration = Duration::from_secs(30);
@@ -58,8 +60,8 @@ const STALE: Duration = Duration::from_secs(30);
 struct Shared {
     /// There is a reason to look at the containers.
     changed: Arc<Notify>,
-    /// Other policies were set.
-    set_anew: Arc<Notify>,
+    /// Other policies were set: for [`look`] and for [`spin`].
+    set_anew: [Arc<Notify>; 2],
     conditions: Arc<Mutex<Conditions>>,
     /// For the metrics: the last report, and when it was made.
     report: Arc<Mutex<Option<(Instant, Report)>>>,
@@ -106,6 +108,7 @@ async fn live(shared: Shared) -> io::Result<()> {
     }
     tasks.spawn(keep_found(shared.clone()));
     tasks.spawn(look(shared.clone()));
+    tasks.spawn(spin(shared.clone()));
     shared.changed.notify_one();
 
     let mut tick = interval(TICK);
@@ -123,7 +126,7 @@ async fn live(shared: Shared) -> io::Result<()> {
             Some(_) = tasks.join_next() => return Err(io::Error::other("a task has failed")),
             _ = hangup.recv() => {
                 shared.changed.notify_one();
-                shared.set_anew.notify_one();
+                shared.tell_set_anew();
             }
             _ = tick.tick() => {
                 ticks += 1;
@@ -133,7 +136,7 @@ async fn live(shared: Shared) -> io::Result<()> {
                 }
                 if now != set {
                     set = now;
-                    shared.set_anew.notify_one();
+                    shared.tell_set_anew();
                 }
                 if watched {
                     notify(&[NotifyState::Watchdog]);
@@ -197,7 +200,7 @@ async fn look(shared: Shared) {
     loop {
         tokio::select! {
             _ = tick.tick() => {}
-            () = shared.set_anew.notified() => sleep(TICK).await,
+            () = shared.set_anew[0].notified() => sleep(TICK).await,
         }
         let looked = spawn_blocking(move || {
             let report = Module::open().and_then(|(module, _)| watch.look(&module));
@@ -220,6 +223,29 @@ async fn look(shared: Shared) {
     }
 }
 
+/// Looks again and again for event loops that policies want to spin.
+async fn spin(shared: Shared) {
+    let mut loops = Loops::default();
+    let mut tick = interval(LOOK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = shared.set_anew[1].notified() => {}
+        }
+        let looked = spawn_blocking(move || {
+            let troubles = loops.look();
+            (loops, troubles)
+        });
+        let Ok((same, troubles)) = looked.await else {
+            return;
+        };
+        loops = same;
+        let troubles = troubles.unwrap_or_else(|e| vec![e.to_string()]);
+        shared.say("event loops", troubles);
+    }
+}
+
 impl exporter::Reports for Shared {
     /// [`look`] makes a report when it is time.
     fn ask(&mut self) -> io::Result<()> {
@@ -234,6 +260,10 @@ impl exporter::Reports for Shared {
 }
 
 impl Shared {
+    fn tell_set_anew(&self) {
+        self.set_anew.iter().for_each(|task| task.notify_one());
+    }
+
     /// What is wrong now, by the task that has seen it.
     fn say(&self, by: &'static str, now: Vec<String>) {
         let mut conditions = guard(&self.conditions);
