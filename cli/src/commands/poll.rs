@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `poll`: how long the event loops of running processes spin before they sleep.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 use serde_json::json;
 
@@ -9,7 +11,7 @@ use rustix::io::Errno;
 use crate::cli::{PollProcesses, PollSet};
 use crate::error::{Error, Result};
 use crate::output::{Align, Answer, SCHEMA, Table};
-use crate::system::cgroup::{self, Hierarchy};
+use crate::system::cgroup::Hierarchy;
 use crate::system::epoll::EpollSet;
 use crate::system::process::{self, Process};
 
@@ -126,20 +128,20 @@ fn selected(arguments: &PollProcesses) -> Result<Vec<Process>> {
     {
         return Err(Error::new(format!("there is no process {pid}")));
     }
-    let mut cgroups = Vec::new();
+    let mut inside = HashSet::new();
     if !arguments.cgroups.is_empty() || !arguments.units.is_empty() {
         let hierarchy = Hierarchy::find()?;
         for path in &arguments.cgroups {
-            cgroups.push(hierarchy.path(path)?);
+            inside.extend(hierarchy.processes(&hierarchy.path(path)?)?);
         }
         for unit in &arguments.units {
-            cgroups.push(hierarchy.of_unit(unit)?);
+            inside.extend(hierarchy.processes(&hierarchy.of_unit(unit)?)?);
         }
     }
     let wanted = |process: &Process| {
         arguments.pids.contains(&process.pid)
             || arguments.names.contains(&process.name)
-            || (!cgroups.is_empty() && cgroup::is_below(&process.cgroup(), &cgroups))
+            || inside.contains(&process.pid)
     };
     Ok(all.into_iter().filter(wanted).collect())
 }

@@ -156,6 +156,20 @@ impl Hierarchy {
         Ok(ids)
     }
 
+    /// The processes of the cgroup at `path` from the root, and of all below it. Those that the
+    /// caller's pid namespace does not have are left out.
+    pub fn processes(&self, path: &str) -> Result<HashSet<u32>> {
+        let mut pids = HashSet::new();
+        each_below(self.mount.join(path.trim_start_matches('/')), |dir, _| {
+            // One of threads cannot be read: the processes of those are in the list of one above.
+            let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+            pids.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
+            true
+        })?;
+        pids.remove(&0);
+        Ok(pids)
+    }
+
     fn directory(&self, path: &Path) -> Result<PathBuf> {
         let full = if path.starts_with(&self.mount) {
             path.to_path_buf()
@@ -306,27 +320,9 @@ fn unescape(text: &str) -> String {
     out + rest
 }
 
-/// True if the cgroup at `path` is one of these, or below one.
-pub fn is_below<T: AsRef<str>>(path: &str, cgroups: &[T]) -> bool {
-    cgroups.iter().any(|top| {
-        let rest = path.strip_prefix(top.as_ref().trim_end_matches('/'));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_cgroup_has_those_below_it() {
-        let of = |path: &str, top: &str| is_below(path, &[top]);
-        assert!(of("/system.slice/a.service", "/system.slice/a.service"));
-        assert!(of("/system.slice/a.service", "/system.slice"));
-        assert!(of("/a", "/"));
-        assert!(!of("/system.slice/ab.service", "/system.slice/a"));
-        assert!(!of("", "/a"));
-    }
 
     const UNIFIED: &str = "\
 21 1 0:19 / /proc rw - proc proc rw
@@ -337,6 +333,23 @@ mod tests {
 31 30 0:27 / /sys/fs/cgroup/net_cls rw - cgroup cgroup rw,net_cls
 32 30 0:28 / /sys/fs/cgroup/uni\\040fied rw - cgroup2 cgroup2 rw
 ";
+
+    #[test]
+    fn lists_processes_below() {
+        let mount = std::env::temp_dir().join(format!("socksplice-cgroup-{}", std::process::id()));
+        fs::create_dir_all(mount.join("a/b")).unwrap();
+        fs::create_dir_all(mount.join("ab")).unwrap();
+        // 0: one that this pid namespace does not have.
+        fs::write(mount.join("a/cgroup.procs"), "0\n12\n").unwrap();
+        fs::write(mount.join("a/b/cgroup.procs"), "7\n").unwrap();
+        fs::write(mount.join("ab/cgroup.procs"), "8\n").unwrap();
+        let hierarchy = Hierarchy::at(mount.to_str().unwrap());
+        let of = |path| hierarchy.processes(path).unwrap();
+        assert_eq!(of("/a"), HashSet::from([7, 12]));
+        assert_eq!(of("/"), HashSet::from([7, 8, 12]));
+        assert_eq!(of("/gone"), HashSet::new());
+        fs::remove_dir_all(mount).unwrap();
+    }
 
     #[test]
     fn finds_the_mount() {

@@ -23,6 +23,13 @@ impl fmt::Display for Process {
 }
 
 impl Process {
+    /// The one of this number, by the name that it has now.
+    pub fn of(pid: u32) -> Self {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let name = name.trim_end().to_string();
+        Process { pid, name }
+    }
+
     /// The path of its cgroup in the version 2 hierarchy, from the root; empty if it has ended.
     pub fn cgroup(&self) -> String {
         let text = fs::read_to_string(format!("/proc/{}/cgroup", self.pid)).unwrap_or_default();
@@ -50,9 +57,7 @@ fn all() -> impl Iterator<Item = (Process, PathBuf)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
-        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        let name = name.trim_end().to_string();
-        Some((Process { pid, name }, entry.path()))
+        Some((Process::of(pid), entry.path()))
     })
 }
 

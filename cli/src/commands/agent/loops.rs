@@ -11,55 +11,56 @@ use rustix::io::Errno;
 
 use crate::error::Result;
 use crate::policy::cgroups;
-use crate::system::cgroup::is_below;
+use crate::system::cgroup::Hierarchy;
 use crate::system::epoll::EpollSet;
-use crate::system::process::{self, Process};
-
-/// A process, also when its number is another one's later.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    pid: u32,
-    began: u64,
-}
+use crate::system::process::Process;
 
 /// Microseconds by descriptor.
 type Times = HashMap<i32, u32>;
 
-/// What the agent gave the epoll sets of processes. A set that has the time already that its
-/// policy gives counts as given: another agent may have done it.
+/// What the agent gave the sets of a process.
+struct Given {
+    /// When the process began: its number may be another one's later.
+    began: u64,
+    times: Times,
+}
+
+/// What the agent gave, by process. A set that has the time already that its policy gives counts
+/// as given: another agent may have done it.
 #[derive(Default)]
-pub struct Loops(HashMap<Key, Times>);
+pub struct Loops(HashMap<u32, Given>);
 
 impl Loops {
     /// Makes it so that all spin as the policies in force say. One sentence for what could not be
     /// done.
     pub fn look(&mut self) -> Result<Vec<String>> {
         let spinning = cgroups::spinning()?;
-        let mut before = std::mem::take(&mut self.0);
-        if spinning.is_empty() && before.is_empty() {
+        if spinning.is_empty() && self.0.is_empty() {
             return Ok(Vec::new());
         }
+        let mut wanted = wanted(&spinning)?;
+        let mut before = std::mem::take(&mut self.0);
+        for pid in before.keys() {
+            wanted.entry(*pid).or_insert(0);
+        }
         let mut failed = Vec::new();
-        for process in process::list() {
+        for (pid, usec) in wanted {
+            let process = Process::of(pid);
             let Some(began) = process.began() else {
                 continue;
             };
-            let key = Key {
-                pid: process.pid,
-                began,
-            };
-            let given = before.remove(&key).unwrap_or_default();
-            let cgroup = process.cgroup();
-            let of = spinning.iter().find(|(_, paths)| is_below(&cgroup, paths));
-            let wanted = of.map_or(0, |(usec, _)| *usec);
-            if wanted == 0 && given.is_empty() {
+            let given = before.remove(&pid).filter(|given| given.began == began);
+            let given = given.map(|given| given.times).unwrap_or_default();
+            if usec == 0 && given.is_empty() {
                 continue;
             }
-            match change(process.pid, wanted, &given) {
-                Ok(times) if times.is_empty() => {}
-                Ok(times) => drop(self.0.insert(key, times)),
+            let (times, result) = change(pid, usec, given);
+            if !times.is_empty() {
+                self.0.insert(pid, Given { began, times });
+            }
+            match result {
                 // It has ended meanwhile.
-                Err(Errno::SRCH | Errno::NOENT) => {}
+                Ok(()) | Err(Errno::SRCH | Errno::NOENT) => {}
                 Err(e) => failed.push((process, e)),
             }
         }
@@ -67,25 +68,61 @@ impl Loops {
     }
 }
 
-/// Gives the sets of a process `wanted`, 0 for none, and returns those that have it now by us.
-fn change(pid: u32, wanted: u32, given: &Times) -> std::result::Result<Times, Errno> {
-    let mut times = Times::new();
-    for set in EpollSet::of_process(pid)? {
-        let done = set.usec().and_then(|now| {
-            let next = decide(now, given.get(&set.fd).copied(), wanted);
-            if let Some(next) = next.filter(|next| *next != now) {
-                set.set_usec(next)?;
+/// The processes whose event loops spin, and for how long. By the lists that the cgroups have of
+/// them: what /proc says of a process's cgroup is told from the reader's own, which may be one of a
+/// container.
+fn wanted(spinning: &[(u32, Vec<String>)]) -> Result<HashMap<u32, u32>> {
+    let mut wanted = HashMap::new();
+    let hierarchy = Hierarchy::find()?;
+    for (usec, paths) in spinning {
+        for path in paths {
+            for pid in hierarchy.processes(path)? {
+                wanted.entry(pid).or_insert(*usec);
             }
-            Ok(next)
-        });
-        match done {
-            Ok(Some(usec)) if usec != 0 => drop(times.insert(set.fd, usec)),
-            // The process has given the number to another file meanwhile.
-            Ok(_) | Err(Errno::NOTTY) => {}
-            Err(e) => return Err(e),
         }
     }
-    Ok(times)
+    Ok(wanted)
+}
+
+/// Gives the sets of a process `wanted`, 0 for none. Returns what they have by us then, and the last
+/// error.
+fn change(pid: u32, wanted: u32, given: Times) -> (Times, std::result::Result<(), Errno>) {
+    let sets = match EpollSet::of_process(pid) {
+        Ok(sets) => sets,
+        Err(e) => return (given, Err(e)),
+    };
+    let mut times = Times::new();
+    let mut result = Ok(());
+    for set in sets {
+        let had = given.get(&set.fd).copied();
+        let has = match change_one(&set, wanted, had) {
+            Ok(has) => has,
+            // The process has given the number to another file meanwhile.
+            Err(Errno::NOTTY) => None,
+            Err(e) => {
+                result = Err(e);
+                had
+            }
+        };
+        if let Some(usec) = has.filter(|usec| *usec != 0) {
+            times.insert(set.fd, usec);
+        }
+    }
+    (times, result)
+}
+
+/// The time that the set has by us then.
+fn change_one(
+    set: &EpollSet,
+    wanted: u32,
+    given: Option<u32>,
+) -> std::result::Result<Option<u32>, Errno> {
+    let now = set.usec()?;
+    let next = decide(now, given, wanted);
+    if let Some(next) = next.filter(|next| *next != now) {
+        set.set_usec(next)?;
+    }
+    Ok(next)
 }
 
 /// The time that a set should have, or None if it is the program's own.
