@@ -43,10 +43,11 @@ class Group:
 
     def __init__(self, name, **limits):
         self.made.append(self)
-        self.path = '/sys/fs/cgroup/' + name
+        # Never that of a case before, which may be under pressure for a second, or have limits.
+        self.path = '/sys/fs/cgroup/%s.%d' % (name, os.getpid())
         with open('/sys/fs/cgroup/cgroup.subtree_control', 'w') as f:
             f.write('+memory')
-        os.makedirs(self.path, exist_ok=True)
+        os.makedirs(self.path)
         for key, value in limits.items():
             self.write('memory.' + key, value)
 
