@@ -183,8 +183,9 @@ pub enum PollCommand {
     /// --usec says. It takes a CPU meanwhile, and answers sooner. It does so if the set's last
     /// event was of a paired connection, or of a network card's. The setting belongs to the epoll
     /// sets that the processes have now. If a process starts again, or makes a new set, run this
-    /// command again, or have the agent do it: --busy-poll-epoll of 'policy set'. The sysctl net.core.busy_poll does the same for all processes. The
-    /// parameter is that of EPIOCSPARAMS in ioctl_eventpoll(2).
+    /// command again, or have the agent do it: --busy-poll-epoll of 'policy set'. The sysctl
+    /// net.core.busy_poll does the same for all processes. The parameter is that of EPIOCSPARAMS in
+    /// ioctl_eventpoll(2).
     Set(PollSet),
 
     /// Have the epoll sets of processes sleep at once, or as net.core.busy_poll says

@@ -26,8 +26,8 @@ end_agent() { # end_agent [-9]: it has ended when this returns
 	within 20 eval '! agent_runs'
 }
 
-says() { # says PATTERN: a line of the agent's log
-	within 60 grep -q "$1" "$log"
+says() { # says PATTERN: a line of the agent's log, within $patience seconds
+	within "${patience:-30}" grep -q "$1" "$log"
 }
 
 forget() { # what the agent has said so far

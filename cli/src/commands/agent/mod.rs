@@ -5,8 +5,8 @@
 //! What is set lives in the kernel. The agent writes the map `found` and what follows from it, so
 //! its end leaves everything in force as it is. Each task below waits for something of its own:
 //! the main one for signals, [`follow`] for an engine's events, [`keep_found`] for a reason to look
-//! at the containers, [`look`] and [`spin`] for the time. Those that may wait for a lock or a disk do so in a
-//! thread, so that the main one always answers the watchdog.
+//! at the containers, [`look`] and [`spin`] for the time. Those that may wait for a lock or a disk
+//! do so in a thread, so that the main one always answers the watchdog.
 
 mod conditions;
 mod lock;
