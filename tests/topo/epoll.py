@@ -3,104 +3,21 @@
 their own, and by `socksplice poll`. Peers speak by messages; the counter napi_polls proves that the
 kernel's busy loop ran."""
 
-import fcntl
-import json
 import os
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
+
+from eventloop import ROUNDS, SIZE, USEC, Echo, check, command, counter, run, set_spin, sysctl
 
 if sys.argv[1:2] in (['--help'], ['-h']):
     print(__doc__)
     sys.exit()
 
-SIZE = 1024
-ROUNDS = 2000
-SYSCTL = '/proc/sys/net/core/busy_poll'
-EPIOCSPARAMS = 0x40088a01
 SO_INCOMING_NAPI_ID = 56
-USEC = 1000
-
-
-def counter(name):
-    said = subprocess.run(['socksplice', '-j', 'stats', 'show'], check=True, capture_output=True)
-    return json.loads(said.stdout)['stats'][name]
-
-
-def check(good, what):
-    if not good:
-        raise AssertionError(what)
-
-
-def command(*words, status=0):
-    said = subprocess.run(['socksplice', '-j', *words], capture_output=True, text=True)
-    check(said.returncode == status, '%s: %s%s' % (' '.join(words), said.stdout, said.stderr))
-    return json.loads(said.stdout or said.stderr)
-
-
-def sysctl(usec):
-    with open(SYSCTL, 'w') as f:
-        f.write(str(usec))
-
-
-class Loop:
-    """One end: reads and writes whole messages when its epoll set says that there are bytes."""
-
-    def __init__(self, sock, flags=0, usec=0):
-        self.sock = sock
-        sock.setblocking(False)
-        self.set = select.epoll()
-        if usec:
-            fcntl.ioctl(self.set.fileno(), EPIOCSPARAMS, struct.pack('IHBB', usec, 0, 0, 0))
-        self.set.register(sock.fileno(), select.EPOLLIN | flags)
-
-    def read(self, size=SIZE):
-        data = b''
-        while len(data) < size:
-            try:
-                more = self.sock.recv(size - len(data))
-                if not more:
-                    return data
-                data += more
-            except BlockingIOError:
-                self.set.poll()
-        return data
-
-    def write(self, data):
-        check(self.sock.send(data) == len(data), 'a short write')
-
-
-class Echo:
-    """A process that echoes on one connection until its end."""
-
-    def __init__(self, flags=0, usec=0):
-        listener = socket.create_server(('127.0.0.1', 0))
-        self.pid = os.fork()
-        if not self.pid:
-            listener_sock, _ = listener.accept()
-            loop = Loop(listener_sock, flags, usec)
-            while data := loop.read():
-                loop.write(data)
-            os._exit(0)
-        self.loop = Loop(socket.create_connection(listener.getsockname()), flags, usec)
-        listener.close()
-
-    def rounds(self, n=ROUNDS):
-        for i in range(n):
-            data = bytes([i % 251]) * SIZE
-            self.loop.write(data)
-            check(self.loop.read() == data, 'round %d' % i)
-
-    def end(self):
-        self.loop.sock.shutdown(socket.SHUT_WR)
-        check(self.loop.read(1) == b'', 'bytes at the end')
-        self.loop.sock.close()
-        _, status = os.waitpid(self.pid, 0)
-        check(status == 0, 'the echo ended with %d' % status)
 
 
 def spins(expected, flags=0, usec=0, before=lambda echo: None):
@@ -170,7 +87,7 @@ def unload():
     echo = spins(True, usec=USEC)
     child = os.fork()
     if not child:
-        fcntl.ioctl(echo.loop.set.fileno(), EPIOCSPARAMS, struct.pack('IHBB', 2 ** 31 - 1, 0, 0, 0))
+        set_spin(echo.loop.set, 2 ** 31 - 1)
         echo.loop.set.poll()
         os._exit(0)
     try:
@@ -187,18 +104,4 @@ def unload():
     subprocess.run(['insmod', os.environ['MODULE_KO'], 'enroll_all=1'], check=True)
 
 
-def main():
-    failed = False
-    for case in off, by_sysctl, by_the_program, by_command, back_to_tcp, unload:
-        if len(sys.argv) > 1 and case.__name__ not in sys.argv[1:]:
-            continue
-        try:
-            case()
-            print('ok topo/epoll/' + case.__name__, flush=True)
-        except Exception as e:	# whatever it is, the next case may say more
-            print('not ok topo/epoll/%s: %r' % (case.__name__, e), flush=True)
-            failed = True
-    sys.exit(failed)
-
-
-main()
+run('epoll', off, by_sysctl, by_the_program, by_command, back_to_tcp, unload)
