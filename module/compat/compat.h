@@ -67,6 +67,19 @@
 #define COMPAT_MPTCP_KNOWS_FALLBACK	0
 #endif
 
+/* True if the reader of @sk wants time stamps. Any context. A flag says so where the kernel has it:
+ * sk_tsflags is on the cache line of the reader's lock. A sender that reads that line for every
+ * message makes each lock and unlock of a reader on another CPU wait for it.
+ */
+static inline bool compat_wants_stamps(const struct sock *sk)
+{
+#ifdef HAVE_TIMESTAMPING_ANY
+	return READ_ONCE(sk->sk_flags) & (BIT(SOCK_RCVTSTAMP) | BIT(SOCK_TIMESTAMPING_ANY));
+#else
+	return sock_flag(sk, SOCK_RCVTSTAMP) || READ_ONCE(sk->sk_tsflags);
+#endif
+}
+
 /* The workqueue that is bound to no CPU. */
 #ifdef HAVE_SYSTEM_DFL_WQ
 #define COMPAT_UNBOUND_WQ	system_dfl_wq

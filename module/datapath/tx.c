@@ -129,7 +129,7 @@ static enum route look_at_reader(const struct sock *sk, struct pair_end *end,
 	psk = rcu_dereference(peer->sk);
 	if (!psk || !sks_callbacks_are_known(peer, psk) || rcu_access_pointer(psk->sk_filter) ||
 	    READ_ONCE(psk->sk_shutdown) == SHUTDOWN_MASK || READ_ONCE(psk->sk_state) == TCP_CLOSE ||
-	    READ_ONCE(psk->sk_tsflags) || sock_flag(psk, SOCK_RCVTSTAMP))
+	    compat_wants_stamps(psk))
 		route = ROUTE_CLOSED;
 	else if (!sks_path_is_fresh(sk) || (sks_path_asks(psk) && !sks_path_is_fresh(psk)))
 		route = ROUTE_IDLE;

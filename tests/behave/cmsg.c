@@ -218,7 +218,7 @@ static void prep_stamps(int fd, bool listener)
 	MUST(setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on)));
 }
 
-static void want_stamp(struct conn *k)
+static void want_stamp_of(struct conn *k, int type)
 {
 	char b[8], control[128];
 	struct msghdr m;
@@ -231,9 +231,14 @@ static void want_stamp(struct conn *k)
 		if (recv_cmsg(k->b, b, 1, 0, &m, control, sizeof(control)) != 1)
 			fail("recvmsg: %s", strerror(errno));
 		for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
-			stamped |= c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS;
+			stamped |= c->cmsg_level == SOL_SOCKET && c->cmsg_type == type;
 	}
 	say("stamped");
+}
+
+static void want_stamp(struct conn *k)
+{
+	want_stamp_of(k, SCM_TIMESTAMPNS);
 }
 
 static void stamps_asked_before(void)
@@ -253,6 +258,18 @@ static void stamps_asked_after(void)
 	conn_start(&k);
 	prep_stamps(k.b, false);
 	want_stamp(&k);
+	conn_end(&k);
+}
+
+/* By the other option, which has bits of its own in the socket. */
+static void timestamping_asked_after(void)
+{
+	int how = SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
+	struct conn k;
+
+	conn_start(&k);
+	SAY(setsockopt(k.b, SOL_SOCKET, SO_TIMESTAMPING, &how, sizeof(how)));
+	want_stamp_of(&k, SCM_TIMESTAMPING);
 	conn_end(&k);
 }
 
@@ -473,6 +490,7 @@ const struct bcase cmsg_cases[] = {
 	CASE(zerocopy_not_asked), CASE(bad_cmsg),
 	CASE_TCP(stamps_asked_before, "a socket that wants time stamps is not paired"),
 	CASE_ANY(stamps_asked_after, "the program gets its time stamps, over TCP"),
+	CASE_ANY(timestamping_asked_after, "the program gets its time stamps, over TCP"),
 	CASE_ANY(stamp_of_two_parts, "the program gets its time stamps, over TCP"),
 	CASE_ANY(stamps_and_inq, "the program gets its time stamps, over TCP"),
 	CASE_ANY(stamps_and_inq_then_fin, "the program gets its time stamps, over TCP"),
