@@ -71,7 +71,7 @@ check:	## style and lint
 demo:	## redis and a mesh-like chain over TCP and paired, in a VM: one table
 	@demo/run $(ARGS)
 
-bench:	## one report of speed, in VMs: pairs, sockmap sockets, proxies
+bench:	## one report of speed, in VMs: pairs, real programs, sockmap sockets, proxies
 	@bench/all $(ARGS)
 
 bench-native:	## the same at native speed, in User Mode Linux: TCP, AF_UNIX, a bare ring, pairs, relays, sockmap

@@ -28,6 +28,7 @@ from picture import BAR, INK, LINE, SOFT, Picture  # noqa: E402
 PARTS = (
     ("pairs", "bench/bench.json", "bench/run", "report.py"),
     ("pairs, instructions of each path", "bench/paths.json", "bench/paths/run", "paths/report.py"),
+    ("programs", "bench/programs.json", "bench/programs", "programs.py"),
     ("splice(2) on sockmap sockets", "bench/psock.json", "bench/psock", "psock.py"),
     ("SO_SPLICE", "bench/sosplice.json", "bench/sosplice", "sosplice.py"),
     ("SO_SPLICE, path lengths", "bench/sosplice-steady.json", "bench/sosplice --steady", "sosplice.py"),
