@@ -6,6 +6,10 @@
  *
  *	param MODULE NAME VALUE...	writes a module's parameter; answers with it
  *	ns [NAME]			goes into a network namespace of "ip netns", or back
+ *	listen ADDR			listens on an IPv4 address of the current namespace
+ *	tcp NAME			connects there, and gives both ends to the driver by that
+ *					name. A pair's ring opens only if its connection was
+ *					made by a program's connect(2)
  *	host FOLDER PROGRAM ARGUMENT...	a program of the host's, with the host's file
  *					system, read-only, as root; answers with the last
  *					line that it printed
@@ -16,6 +20,7 @@
  *	off				ends
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -25,13 +30,14 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
-static int first_ns = -1;
+static int first_ns = -1, listener = -1;
 
 static int failed(const char *what)
 {
@@ -71,6 +77,40 @@ static void param(char *args)
 	}
 	if (fd >= 0)
 		close(fd);
+}
+
+static void listen_on(const char *address)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET };
+
+	if (listener >= 0)
+		close(listener);
+	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (inet_pton(AF_INET, address, &at.sin_addr) != 1 ||
+	    bind(listener, (struct sockaddr *)&at, sizeof(at)) || listen(listener, 1))
+		failed("listen");
+	else
+		printf("=\n");
+}
+
+static void tcp(const char *name)
+{
+	int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), server = -1;
+	struct sockaddr_in at;
+	socklen_t len = sizeof(at);
+	char command[128];
+
+	if (!getsockname(listener, (struct sockaddr *)&at, &len) &&
+	    !connect(client, (struct sockaddr *)&at, len))
+		server = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	if (server < 0) {
+		failed("tcp");
+	} else {
+		snprintf(command, sizeof(command), "uml_bench run open %s given %d %d", name, client, server);
+		param(command);
+	}
+	close(server);	/* the driver has references of its own */
+	close(client);
 }
 
 static void host(char *args)
@@ -173,6 +213,10 @@ static void obey(char *line)
 		line = "";
 	if (!strcmp(word, "param"))
 		param(line);
+	else if (!strcmp(word, "listen"))
+		listen_on(line);
+	else if (!strcmp(word, "tcp"))
+		tcp(line);
 	else if (!strcmp(word, "host"))
 		host(line);
 	else if (!strcmp(word, "ns"))

@@ -31,6 +31,7 @@ WAYS = {
     "tcp": ("tcp", 0, 0),
     "nodelay": ("tcp", 0, 1),
     "unix": ("unix", 0, 0),
+    "smc": ("smc", 0, 0),
     "ring": ("ring", 0, 0),
     "socket": ("socket", 0, 0),
     "paired": ("paired", 0, 0),
@@ -145,16 +146,18 @@ def set_up(uml, ring_size, ring_max):
         uml.do(f"host / ip -n {ns} addr add {address} dev eth0")
         uml.do(f"host / ip -n {ns} link set eth0 up")
     uml.run("open unix unix")
+    uml.do(f"host / /usr/bin/python3 {os.path.dirname(os.path.abspath(__file__))}/smc.py")
+    uml.run("open smc smc")
     uml.run("open socket socket")
     for enrol, prefix in ((0, ""), (1, "paired")):
         uml.do(f"param socksplice enroll_all {enrol}")
         uml.do("ns")
-        uml.run("listen 127.0.0.1")
-        uml.run(f"open {prefix or 'tcp'} tcp")
+        uml.do("listen 127.0.0.1")
+        uml.do(f"tcp {prefix or 'tcp'}")
         uml.do("ns a")
-        uml.run("listen 10.77.0.1")
+        uml.do("listen 10.77.0.1")
         uml.do("ns b")
-        uml.run(f"open {prefix or 'tcp'}-veth tcp")
+        uml.do(f"tcp {prefix or 'tcp'}-veth")
         uml.do("ns")
     uml.do("param socksplice enroll_all 0")  # a sockmap takes no enrolled socket
     uml.run("listen 127.0.0.1")
@@ -163,7 +166,7 @@ def set_up(uml, ring_size, ring_max):
 
 def rows(regex):
     for place, ways in (("loopback", list(WAYS)), ("containers", ["tcp", "nodelay", "paired", "paired+poll"]),
-                        ("event loops", ["tcp", "nodelay", "unix", "paired"])):
+                        ("event loops", ["tcp", "nodelay", "unix", "smc", "paired"])):
         for kind, sizes in (("rr", RR), ("stream", STREAM)):
             for size in sizes:
                 if place == "containers" and size not in (1, 1024, 16384, 65536):
@@ -229,6 +232,7 @@ def boot(args, cpus):
     faults = int(uml.do("kmsg inet_sock_destruct"))
     if faults:
         uml.die("a fault in the kernel log")
+    uml.run("close smc")
     uml.off()
     return table
 

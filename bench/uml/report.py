@@ -16,7 +16,7 @@ import lab  # noqa: E402
 import relay  # noqa: E402
 import sockmap  # noqa: E402
 
-NAMES = {"tcp": "TCP", "nodelay": "TCP_NODELAY", "unix": "AF_UNIX", "ring": "ring",
+NAMES = {"tcp": "TCP", "nodelay": "TCP_NODELAY", "unix": "AF_UNIX", "smc": "AF_SMC", "ring": "ring",
          "socket": "its socket", "paired": "paired", "ring+poll": "ring+poll", "socket+poll": "its socket+poll",
          "paired+poll": "paired+poll"}
 OTHERS = {"relay": relay, "sockmap": sockmap}  # rows of another kind

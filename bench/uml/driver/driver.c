@@ -8,7 +8,9 @@
  * answer is then read from it:
  *
  *	listen ADDR			for what follows
- *	open NAME tcp|unix|ring|socket|spliced	keeps a connection by that name
+ *	open NAME tcp|unix|smc|ring|socket|spliced	keeps a connection by that name
+ *	close NAME			a connection that would hold up the kernel's end: AF_SMC's
+ *	open NAME given FD FD		a TCP connection of the caller's
  *	open NAME copying CPU		the same; for these see relay.h
  *	open NAME piping CPU FD FD
  *	rr NAME SIZE CPU CPU POLL MSEC [LOOP]	requests of SIZE bytes, answers of as many
@@ -198,7 +200,9 @@ static struct conn *find(const char *name)
 	return NULL;
 }
 
-/* @cpu is that of a relay's threads, @pipes is for those that splice. */
+/* @cpu is that of a relay's threads. @pipes is for those that splice, or has the sockets that are
+ * given.
+ */
 static int open_conn(const char *name, const char *kind, unsigned int cpu, const int *pipes)
 {
 	struct conn *c = &conns[nr_conns];
@@ -211,8 +215,12 @@ static int open_conn(const char *name, const char *kind, unsigned int cpu, const
 	memset(c, 0, sizeof(*c));
 	if (!strcmp(kind, "tcp"))
 		err = transport_open_tcp(c);
+	else if (!strcmp(kind, "given"))
+		err = transport_open_given(c, pipes);
 	else if (!strcmp(kind, "unix"))
 		err = transport_open_unix(c);
+	else if (!strcmp(kind, "smc"))
+		err = transport_open_smc(c);
 	else if (!strcmp(kind, "ring"))
 		err = transport_open_ring(c, RING_SIZE);
 	else if (!strcmp(kind, "socket"))
@@ -230,6 +238,17 @@ static int open_conn(const char *name, const char *kind, unsigned int cpu, const
 		nr_conns++;
 	}
 	return err;
+}
+
+static int close_conn(const char *name)
+{
+	struct conn *c = find(name);
+
+	if (!c)
+		return -ENOENT;
+	transport_close(c);
+	c->name[0] = '\0';
+	return 0;
 }
 
 static u64 bytes_by_module(const struct conn *c)
@@ -341,8 +360,12 @@ static int run_set(const char *val, const struct kernel_param *kp)
 	answer[0] = '\0';
 	if (sscanf(val, "listen %23s", name) == 1)
 		return transport_listen(name);
+	if (sscanf(val, "open %23s given %d %d", name, &pipes[0], &pipes[1]) == 3)
+		return open_conn(name, "given", 0, pipes);
 	if (sscanf(val, "open %23s %23s %u %d %d", name, kind, &cpus[0], &pipes[0], &pipes[1]) >= 2)
 		return open_conn(name, kind, cpus[0], pipes);
+	if (sscanf(val, "close %23s", name) == 1)
+		return close_conn(name);
 	if (sscanf(val, "hook %u", &fd) == 1)
 		return ops_hook(fd, splice_by_module);
 	if (sscanf(val, "splice %23s", name) == 1) {

@@ -3,6 +3,7 @@
 #include <linux/in.h>
 #include <linux/inet.h>
 #include <linux/module.h>
+#include <linux/netdevice.h>
 #include <linux/poll.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
@@ -17,13 +18,46 @@
 #include "pair/end.h"
 #include "transport.h"
 
-static struct socket *listener;
-static struct sockaddr_in listens_at;
+#define SMCPROTO_SMC	0	/* AF_SMC over IPv4 */
+#define SMC_PROBE	16384	/* bytes of a message that shows which way it goes */
 
-int transport_listen(const char *addr)
+static struct socket *listener, *smc_listener;
+static struct sockaddr_in listens_at, smc_listens_at;
+
+static int listen_on(struct socket **sock, int family, int protocol, struct sockaddr_in *at)
 {
 	int err;
 
+	/* An application's, not the kernel's own: those are never paired. */
+	err = sock_create(family, SOCK_STREAM, protocol, sock);
+	if (err)
+		return err;
+	err = kernel_bind(*sock, (struct sockaddr_unsized *)at, sizeof(*at));
+	if (!err)
+		err = kernel_listen(*sock, 8);
+	if (!err)
+		err = kernel_getsockname(*sock, (struct sockaddr *)at);
+	return min(err, 0);
+}
+
+static int connect_to(struct conn *c, struct socket *to, int family, int protocol,
+		      struct sockaddr_in *at)
+{
+	int err;
+
+	if (!to)
+		return -ENOTCONN;
+	err = sock_create(family, SOCK_STREAM, protocol, &c->end[0].sock);
+	if (err)
+		return err;
+	err = kernel_connect(c->end[0].sock, (struct sockaddr_unsized *)at, sizeof(*at), 0);
+	if (!err)
+		err = kernel_accept(to, &c->end[1].sock, 0);
+	return err;
+}
+
+int transport_listen(const char *addr)
+{
 	if (listener)
 		sock_release(listener);
 	listener = NULL;
@@ -31,33 +65,86 @@ int transport_listen(const char *addr)
 		.sin_family = AF_INET,
 		.sin_addr.s_addr = in_aton(addr),
 	};
-	/* An application's, not the kernel's own: those are never paired. */
-	err = sock_create(AF_INET, SOCK_STREAM, IPPROTO_TCP, &listener);
-	if (err)
-		return err;
-	err = kernel_bind(listener, (struct sockaddr_unsized *)&listens_at, sizeof(listens_at));
-	if (!err)
-		err = kernel_listen(listener, 8);
-	if (!err)
-		err = kernel_getsockname(listener, (struct sockaddr *)&listens_at);
-	return min(err, 0);
+	return listen_on(&listener, AF_INET, IPPROTO_TCP, &listens_at);
 }
 
 int transport_open_tcp(struct conn *c)
 {
+	c->is_tcp = true;
+	return connect_to(c, listener, AF_INET, IPPROTO_TCP, &listens_at);
+}
+
+int transport_open_given(struct conn *c, const int *fds)
+{
+	int i, err = 0;
+
+	for (i = 0; i < 2 && !err; i++) {
+		c->end[i].sock = sockfd_lookup(fds[i], &err);	/* kept, as the connection is */
+		if (!err && !sk_is_tcp(c->end[i].sock->sk))
+			err = -EINVAL;
+	}
+	c->is_tcp = !err;
+	return err;
+}
+
+static u64 loopback_bytes(void)
+{
+	struct rtnl_link_stats64 stats;
+
+	dev_get_stats(init_net.loopback_dev, &stats);
+	return stats.rx_bytes;
+}
+
+/* A connection that has not agreed on a device goes by TCP, and nothing says so. */
+static int smc_avoids_tcp(struct conn *c)
+{
+	void *buf = kzalloc(SMC_PROBE, GFP_KERNEL);
+	u64 before = loopback_bytes();
+	size_t done = 0;
+	ssize_t n;
 	int err;
 
-	if (!listener)
-		return -ENOTCONN;
-	err = sock_create(AF_INET, SOCK_STREAM, IPPROTO_TCP, &c->end[0].sock);
-	if (err)
-		return err;
-	err = kernel_connect(c->end[0].sock, (struct sockaddr_unsized *)&listens_at,
-			     sizeof(listens_at), 0);
-	if (!err)
-		err = kernel_accept(listener, &c->end[1].sock, 0);
-	c->is_tcp = true;
+	if (!buf)
+		return -ENOMEM;
+	err = transport_send(&c->end[0], buf, SMC_PROBE);
+	while (!err && done < SMC_PROBE) {
+		n = transport_recv(&c->end[1], buf, SMC_PROBE - done);
+		if (n < 0)
+			err = n;
+		else
+			done += n;
+	}
+	kfree(buf);
+	if (!err && loopback_bytes() - before >= SMC_PROBE)
+		err = -EPROTO;
 	return err;
+}
+
+int transport_open_smc(struct conn *c)
+{
+	int err = 0;
+
+	if (!smc_listener) {
+		smc_listens_at = (struct sockaddr_in){
+			.sin_family = AF_INET,
+			.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+		};
+		err = listen_on(&smc_listener, AF_SMC, SMCPROTO_SMC, &smc_listens_at);
+	}
+	if (!err)
+		err = connect_to(c, smc_listener, AF_SMC, SMCPROTO_SMC, &smc_listens_at);
+	return err ?: smc_avoids_tcp(c);
+}
+
+void transport_close(struct conn *c)
+{
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		if (c->end[i].sock)
+			sock_release(c->end[i].sock);
+		c->end[i].sock = NULL;
+	}
 }
 
 int transport_open_unix(struct conn *c)
@@ -89,7 +176,7 @@ static struct bare_ring *bare_new(u32 size)
 			return NULL;
 	}
 	ring_init(&b->ring, size);
-	ring_set_pages(&b->ring, pages, size);
+	ring_set_pages(&b->ring, pages, size, size);
 	init_waitqueue_head(&b->readers);
 	init_waitqueue_head(&b->writers);
 	return b;

@@ -40,7 +40,15 @@ struct conn {
  */
 int transport_listen(const char *addr);
 int transport_open_tcp(struct conn *c);
+/* The caller's descriptors @fds[0] and @fds[1] are the ends of a TCP connection. */
+int transport_open_given(struct conn *c, const int *fds);
 int transport_open_unix(struct conn *c);
+/* By SMC-D over its loopback device; -EPROTO if the connection has gone back to TCP. In the first
+ * network namespace.
+ */
+int transport_open_smc(struct conn *c);
+/* Closes both sockets; not those of "ring" and "socket". */
+void transport_close(struct conn *c);
 int transport_open_ring(struct conn *c, u32 size);
 int transport_open_socket(struct conn *c, u32 size);
 
