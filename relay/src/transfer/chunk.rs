@@ -4,48 +4,30 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
-use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use tokio::io::Interest;
 
 use crate::net::Stream;
 
-/// Most bytes that one splice(2) moves, and the size that is requested for a pipe.
-pub const CHUNK: usize = 256 << 10;
+/// Most bytes that one splice(2) moves.
+pub const CHUNK: usize = so_splice::Pipe::SIZE;
 
 /// Most bytes of one read. They should still be in the CPU's cache when they are written.
 const BUFFER_SIZE: usize = 64 << 10;
 
-const FLAGS: SpliceFlags = SpliceFlags::NONBLOCK.union(SpliceFlags::MOVE);
-
-pub struct Pipe {
-    read: OwnedFd,
-    write: OwnedFd,
-}
+/// A pipe whose calls keep tokio's readiness of the sockets right.
+pub struct Pipe(so_splice::Pipe);
 
 impl Pipe {
-    fn new() -> io::Result<Pipe> {
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // This fails if an unprivileged user has reached the limit of pages in pipes. The pipe then
-        // keeps its default size.
-        let _ = fcntl_setpipe_size(&write, CHUNK);
-        Ok(Pipe { read, write })
-    }
-
     /// Moves bytes from the socket into the pipe. The pipe must be empty, so that `EAGAIN` always
     /// comes from the socket.
     pub fn fill(&self, source: &Stream, most: usize) -> io::Result<usize> {
-        source.try_io(Interest::READABLE, || {
-            Ok(splice(source, None, &self.write, None, most, FLAGS)?)
-        })
+        source.try_io(Interest::READABLE, || self.0.fill(source, most))
     }
 
     pub fn drain(&self, sink: &Stream, most: usize) -> io::Result<usize> {
-        sink.try_io(Interest::WRITABLE, || {
-            Ok(splice(&self.read, None, sink, None, most, FLAGS)?)
-        })
+        sink.try_io(Interest::WRITABLE, || self.0.drain(sink, most))
     }
 }
 
@@ -63,7 +45,7 @@ impl Pipes {
     /// Returns `EMFILE` or `ENFILE` if descriptors are short.
     pub fn take(&self) -> io::Result<Pipe> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.map_or_else(Pipe::new, Ok)
+        kept.map_or_else(|| so_splice::Pipe::new().map(Pipe), Ok)
     }
 
     /// Keeps `pipe` for reuse. The caller must have emptied it.

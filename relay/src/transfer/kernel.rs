@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use socket2::{Domain, Socket, Type};
 
 use crate::net::{Stream, sys};
 
@@ -31,19 +30,21 @@ impl Default for Kernel {
 impl Kernel {
     /// Asks the kernel whether it accepts splices, and records the answer.
     pub fn probe(&self) {
-        self.ask(Socket::new(Domain::IPV4, Type::STREAM, None));
+        self.hear(so_splice::probe());
     }
 
-    /// Asks with `socket`. If descriptors or memory are short, the former answer stays.
-    fn ask(&self, socket: io::Result<Socket>) {
-        let answer = match socket {
-            Ok(socket) => ask(&socket),
-            Err(e) if sys::is_shortage(&e) && self.state() != 0 => return,
-            Err(e) => Err(format!("no socket to ask with: {e}")),
-        };
+    /// Records an answer. If descriptors or memory are short, the former one stays.
+    fn hear(&self, answer: io::Result<()>) {
         match answer {
             Ok(()) => self.set(true),
-            Err(why) => self.unavailable(&why),
+            Err(e) if sys::is(&e, Errno::NOPROTOOPT) => {
+                self.unavailable("the module socksplice is not loaded, or its so-splice off");
+            }
+            Err(e) if sys::is(&e, Errno::PERM) => {
+                self.unavailable("the module permits no splices here");
+            }
+            Err(e) if sys::is_shortage(&e) && self.state() != 0 => {}
+            Err(e) => self.unavailable(&format!("no socket to ask with: {e}")),
         }
     }
 
@@ -77,19 +78,6 @@ impl Kernel {
     }
 }
 
-/// Tries to splice a socket that is not connected. The kernel checks the feature and the caller's
-/// rights before it checks the socket, so its error shows which check failed.
-fn ask(socket: &Socket) -> Result<(), String> {
-    match so_splice::splice(socket, socket, so_splice::Options::default()) {
-        Ok(()) => Ok(()),
-        Err(e) if sys::is(&e, Errno::NOPROTOOPT) => {
-            Err("the module socksplice is not loaded, or its so-splice off".into())
-        }
-        Err(e) if sys::is(&e, Errno::PERM) => Err("the module permits no splices here".into()),
-        Err(_) => Ok(()),
-    }
-}
-
 /// Starts a splice: the kernel forwards the bytes of `source` to `sink`.
 #[allow(clippy::field_reassign_with_default)]
 pub fn splice(
@@ -116,10 +104,7 @@ pub fn unsplice(source: &Stream) {
 
 /// True if the connection should use another mode after [`splice`] has returned `error`.
 pub fn is_unavailable(error: &io::Error) -> bool {
-    so_splice::is_unavailable(error)
-        || [Errno::ACCESS, Errno::BUSY, Errno::OPNOTSUPP, Errno::INTR]
-            .iter()
-            .any(|e| sys::is(error, *e))
+    so_splice::is_unavailable(error) || sys::is(error, Errno::BUSY)
 }
 
 #[cfg(test)]
@@ -146,10 +131,10 @@ mod tests {
         let kernel = Kernel::default();
         kernel.set(true);
         for short in [Errno::MFILE, Errno::NFILE] {
-            kernel.ask(Err(short.into()));
+            kernel.hear(Err(short.into()));
             assert!(kernel.is_available());
         }
-        kernel.ask(Err(Errno::AFNOSUPPORT.into()));
+        kernel.hear(Err(Errno::AFNOSUPPORT.into()));
         assert!(!kernel.is_available());
     }
 }

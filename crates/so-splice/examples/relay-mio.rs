@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! relay-mio LISTEN TO: what the example relay does, with one thread and mio's event loop.
+
+use std::collections::HashMap;
+use std::env;
+use std::io;
+use std::net::SocketAddr;
+use std::process::exit;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use so_splice::mio::{Forwarder, Progress};
+use so_splice::{Report, Traffic};
+
+const LISTENER: Token = Token(0);
+const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
+
+/// A connection to the server that is being made, or both.
+enum Session {
+    Connecting(TcpStream, TcpStream),
+    Forwarding(Box<Forwarder>),
+}
+
+fn words(way: &str, traffic: &Traffic) -> String {
+    if let Some(e) = traffic.refused() {
+        eprintln!("relay: SO_SPLICE: {e}: by {}", traffic.way);
+    }
+    let otherwise = traffic.piped + traffic.copied;
+    format!("{way} {} spliced {otherwise} otherwise", traffic.spliced)
+}
+
+fn say(report: &Report) {
+    let (up, down) = (words("up", &report.a_to_b), words("down", &report.b_to_a));
+    println!("{up} {down}");
+}
+
+struct Relay {
+    poll: Poll,
+    to: SocketAddr,
+    sessions: HashMap<Token, Session>,
+    next: usize,
+}
+
+impl Relay {
+    fn accept(&mut self, listener: &TcpListener) -> io::Result<()> {
+        loop {
+            match listener.accept() {
+                Ok((client, _)) => {
+                    let mut server = TcpStream::connect(self.to)?;
+                    self.next += 1;
+                    let token = Token(self.next);
+                    self.poll.registry().register(&mut server, token, BOTH)?;
+                    let session = Session::Connecting(client, server);
+                    self.sessions.insert(token, session);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => eprintln!("relay: accept: {e}"),
+            }
+        }
+    }
+
+    /// Does what can be done for one session. Returns true if there is more to do at once.
+    fn advance(&mut self, token: Token) -> io::Result<bool> {
+        let session = match self.sessions.remove(&token) {
+            None => return Ok(false),
+            Some(Session::Connecting(client, mut server)) => {
+                if let Some(e) = server.take_error()? {
+                    return Err(e);
+                }
+                if server.peer_addr().is_err() {
+                    let session = Session::Connecting(client, server);
+                    self.sessions.insert(token, session);
+                    return Ok(false);
+                }
+                self.poll.registry().deregister(&mut server)?;
+                let mut forwarder = Box::new(Forwarder::new(client, server));
+                self.poll
+                    .registry()
+                    .register(&mut *forwarder, token, BOTH)?;
+                forwarder
+            }
+            Some(Session::Forwarding(forwarder)) => forwarder,
+        };
+        let mut forwarder = session;
+        // After an error the forwarder is dropped, which resets both connections.
+        let progress = forwarder.advance()?;
+        if let Progress::Done(report) = progress {
+            say(&report);
+        } else {
+            self.sessions.insert(token, Session::Forwarding(forwarder));
+        }
+        Ok(progress == Progress::More)
+    }
+}
+
+fn main() -> io::Result<()> {
+    let args: Vec<String> = env::args().collect();
+    let [_, listen, to] = args.as_slice() else {
+        eprintln!("usage: relay-mio LISTEN-ADDRESS TO-ADDRESS");
+        exit(2);
+    };
+    let address = |text: &str| text.parse().map_err(io::Error::other);
+    let mut listener = TcpListener::bind(address(listen)?)?;
+    println!("listening {}", listener.local_addr()?);
+    let mut relay = Relay {
+        poll: Poll::new()?,
+        to: address(to)?,
+        sessions: HashMap::new(),
+        next: 0,
+    };
+    let registry = relay.poll.registry();
+    registry.register(&mut listener, LISTENER, Interest::READABLE)?;
+    let mut events = Events::with_capacity(256);
+    let mut more: Vec<Token> = Vec::new();
+    loop {
+        let wait = (!more.is_empty()).then_some(Duration::ZERO);
+        match relay.poll.poll(&mut events, wait) {
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+            _ => {}
+        }
+        let ready: Vec<Token> = events.iter().map(|e| e.token()).collect();
+        for token in more.drain(..).chain(ready).collect::<Vec<_>>() {
+            if token == LISTENER {
+                relay.accept(&listener)?;
+                continue;
+            }
+            match relay.advance(token) {
+                Ok(true) => more.push(token),
+                Ok(false) => {}
+                Err(e) => eprintln!("relay: {}: {e}", relay.to),
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What every `forward()` of the crate does, with each of its drivers, by each way that needs no
+//! kernel module. `SO_SPLICE` itself runs in the project's virtual machines.
+
+use std::env;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::Duration;
+
+use so_splice::{Error, Report, Side, Way};
+
+type Driver = fn(Way, TcpStream, TcpStream) -> Result<Report, Error>;
+
+fn blocking(first: Way, a: TcpStream, b: TcpStream) -> Result<Report, Error> {
+    let result = so_splice::forward_by(first, &a, &b);
+    assert!(!is_nonblocking(&a) && !is_nonblocking(&b));
+    result
+}
+
+fn is_nonblocking(socket: &TcpStream) -> bool {
+    let path = format!("/proc/self/fdinfo/{}", socket.as_raw_fd());
+    let info = std::fs::read_to_string(path).unwrap();
+    let flags = info.lines().find_map(|l| l.strip_prefix("flags:")).unwrap();
+    i32::from_str_radix(flags.trim(), 8).unwrap() & libc::O_NONBLOCK != 0
+}
+
+#[cfg(feature = "tokio")]
+fn tokio(first: Way, a: TcpStream, b: TcpStream) -> Result<Report, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        a.set_nonblocking(true).unwrap();
+        b.set_nonblocking(true).unwrap();
+        let a = tokio::net::TcpStream::from_std(a).unwrap();
+        let b = tokio::net::TcpStream::from_std(b).unwrap();
+        // A future that a task of any thread can run.
+        tokio::spawn(async move { so_splice::tokio::forward_by(first, &a, &b).await })
+            .await
+            .unwrap()
+    })
+}
+
+#[cfg(feature = "mio")]
+fn mio(first: Way, a: TcpStream, b: TcpStream) -> Result<Report, Error> {
+    use mio::{Events, Interest, Poll, Token};
+    use so_splice::mio::{Forwarder, Progress};
+
+    a.set_nonblocking(true).unwrap();
+    b.set_nonblocking(true).unwrap();
+    let (a, b) = (
+        mio::net::TcpStream::from_std(a),
+        mio::net::TcpStream::from_std(b),
+    );
+    let mut poll = Poll::new().unwrap();
+    let mut events = Events::with_capacity(16);
+    let mut forwarder = Forwarder::by(first, a, b);
+    let both = Interest::READABLE | Interest::WRITABLE;
+    poll.registry()
+        .register(&mut forwarder, Token(0), both)
+        .unwrap();
+    loop {
+        match forwarder.advance()? {
+            Progress::Waiting => poll.poll(&mut events, None).unwrap(),
+            Progress::More => {}
+            Progress::Done(report) => return Ok(report),
+        }
+    }
+}
+
+fn each(run: impl Fn(Driver, Way)) {
+    let drivers: &[Driver] = &[
+        blocking,
+        #[cfg(feature = "tokio")]
+        tokio,
+        #[cfg(feature = "mio")]
+        mio,
+    ];
+    for driver in drivers {
+        for way in [Way::Splice, Way::Pipe, Way::Copy] {
+            run(*driver, way);
+        }
+    }
+}
+
+/// A client, its socket at the relay, the relay's socket to the server, the server.
+fn ends() -> [TcpStream; 4] {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connect = || {
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let other = listener.accept().unwrap().0;
+        for end in [&one, &other] {
+            end.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        }
+        (one, other)
+    };
+    let ((client, a), (b, server)) = (connect(), connect());
+    a.set_read_timeout(None).unwrap();
+    b.set_read_timeout(None).unwrap();
+    [client, a, b, server]
+}
+
+fn bytes(number: usize, factor: usize) -> Vec<u8> {
+    (0..number).map(|i| (i * factor % 251) as u8).collect()
+}
+
+/// `SO_LINGER` of zero, then drop.
+fn reset(socket: TcpStream) {
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    // SAFETY: the kernel reads the struct, whose size it is given.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            std::ptr::from_ref(&linger).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(status, 0);
+}
+
+/// `SOSPLICE_EXPECT=SO_SPLICE` says that this machine has the module, so all bytes that may be
+/// spliced are; any other value says that it has not.
+fn check(report: &Report, first: Way, up: usize, down: usize) {
+    for (traffic, bytes) in [(report.a_to_b, up), (report.b_to_a, down)] {
+        let bytes = bytes as u64;
+        assert!(traffic.is_exact());
+        assert_eq!(traffic.total(), bytes, "{report:?}");
+        match traffic.way {
+            Way::Splice => assert_eq!((first, traffic.spliced), (Way::Splice, bytes)),
+            Way::Pipe => assert_eq!(traffic.piped, bytes, "{report:?}"),
+            _ => assert_eq!((first, traffic.copied), (Way::Copy, bytes)),
+        }
+        if let (Way::Splice, Ok(expected)) = (first, env::var("SOSPLICE_EXPECT")) {
+            assert_eq!(
+                traffic.way == Way::Splice,
+                expected == "SO_SPLICE",
+                "{report:?}"
+            );
+        }
+        let refused = first == Way::Splice && traffic.way != Way::Splice;
+        assert_eq!(traffic.refused().is_some(), refused, "{report:?}");
+    }
+}
+
+#[test]
+fn both_ways_with_a_half_close() {
+    each(|driver, way| {
+        let (up, down) = (bytes(1_000_000, 7), bytes(700_000, 11));
+        let [client, a, b, server] = ends();
+        let relay = thread::spawn(move || driver(way, a, b));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                (&client).write_all(&up).unwrap();
+                client.shutdown(Shutdown::Write).unwrap();
+            });
+            let talk = scope.spawn(|| (&server).write_all(&down).unwrap());
+            let answer = scope.spawn(|| {
+                let mut got = Vec::new();
+                (&client).read_to_end(&mut got).unwrap();
+                got
+            });
+            let mut got = Vec::new();
+            (&server).read_to_end(&mut got).unwrap();
+            assert!(got == up);
+            talk.join().unwrap();
+            (&server).write_all(b"late").unwrap();
+            server.shutdown(Shutdown::Write).unwrap();
+            let got = answer.join().unwrap();
+            assert!(got.starts_with(&down) && got.ends_with(b"late"));
+        });
+        let report = relay.join().unwrap().unwrap();
+        check(&report, way, up.len(), down.len() + 4);
+    });
+}
+
+#[test]
+fn what_came_before_is_forwarded_too() {
+    each(|driver, way| {
+        let [mut client, a, b, mut server] = ends();
+        client.write_all(b"early").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        server.write_all(b"answer").unwrap();
+        drop(server.try_clone().unwrap());
+        server.shutdown(Shutdown::Write).unwrap();
+        check(&driver(way, a, b).unwrap(), way, 5, 6);
+        let mut got = String::new();
+        client.read_to_string(&mut got).unwrap();
+        server.read_to_string(&mut got).unwrap();
+        assert_eq!(got, "answerearly");
+    });
+}
+
+#[test]
+fn a_slow_reader_loses_nothing() {
+    each(|driver, way| {
+        let up = bytes(250_000, 13).repeat(32);
+        let [mut client, a, b, mut server] = ends();
+        let relay = thread::spawn(move || driver(way, a, b));
+        let expected = up.clone();
+        let sender = thread::spawn(move || {
+            client.write_all(&up).unwrap();
+            client
+        });
+        // All buffers fill up meanwhile. A receiver that is faster would do no harm.
+        thread::sleep(Duration::from_millis(50));
+        let mut got = vec![0; expected.len()];
+        server.read_exact(&mut got).unwrap();
+        assert!(got == expected);
+        drop(sender.join().unwrap());
+        drop(server);
+        check(&relay.join().unwrap().unwrap(), way, got.len(), 0);
+    });
+}
+
+fn is_reset(socket: &mut TcpStream, before: &[u8]) {
+    let mut got = Vec::new();
+    let error = socket.read_to_end(&mut got).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    assert_eq!(got, before);
+}
+
+#[test]
+fn a_reset_is_passed_on() {
+    each(|driver, way| {
+        for side in [Side::A, Side::B] {
+            let [mut client, a, b, mut server] = ends();
+            let relay = thread::spawn(move || driver(way, a, b));
+            client.write_all(b"x").unwrap();
+            server.write_all(b"y").unwrap();
+            let mut got = [0];
+            server.read_exact(&mut got).unwrap();
+            client.read_exact(&mut got).unwrap();
+            let mut other = if side == Side::A {
+                reset(client);
+                server
+            } else {
+                reset(server);
+                client
+            };
+            is_reset(&mut other, b"");
+            let error = relay.join().unwrap().unwrap_err();
+            assert_eq!(error.side(), side);
+            let report = error.report();
+            assert_eq!((report.a_to_b.total(), report.b_to_a.total()), (1, 1));
+            let error = io::Error::from(error);
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
+    });
+}
+
+#[test]
+fn the_answer_of_a_server_that_reads_no_more_arrives() {
+    each(|driver, way| {
+        let [mut client, a, b, mut server] = ends();
+        let relay = thread::spawn(move || driver(way, a, b));
+        client.write_all(b"x").unwrap();
+        let mut got = [0];
+        server.read_exact(&mut got).unwrap();
+        let answer = bytes(30_000, 3);
+        server.write_all(&answer).unwrap();
+        client.write_all(b"unread").unwrap();
+        while {
+            let mut got = [0; 6];
+            server.peek(&mut got).unwrap() < 6
+        } {}
+        // A close with unread bytes is a reset.
+        drop(server);
+        is_reset(&mut client, &answer);
+        let error = relay.join().unwrap().unwrap_err();
+        assert_eq!(error.side(), Side::B);
+        assert_eq!(error.report().b_to_a.total(), answer.len() as u64);
+    });
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_dropped_future_resets_both() {
+    let [mut client, a, b, mut server] = ends();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        a.set_nonblocking(true).unwrap();
+        b.set_nonblocking(true).unwrap();
+        let a = tokio::net::TcpStream::from_std(a).unwrap();
+        let b = tokio::net::TcpStream::from_std(b).unwrap();
+        let forward = so_splice::tokio::forward(&a, &b);
+        let limit = Duration::from_millis(20);
+        assert!(tokio::time::timeout(limit, forward).await.is_err());
+    });
+    is_reset(&mut client, b"");
+    is_reset(&mut server, b"");
+}
