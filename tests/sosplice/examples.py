@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The relays in examples/, the crate's and one written for OpenBSD forward a connection by
+"""The relays in examples/, those of the packages for Rust and Go, and one written for OpenBSD forward a connection by
 SO_SPLICE, as getsockopt and the module's counter say, both ways with a half-close, and
 copy where there is none. examples/tcp-proxy.c in each of its modes, with what a proxy
 meets. One line a case."""
@@ -20,6 +20,8 @@ PROXY = [f"{ROOT}/build/sosplice/tcp-proxy", "--listen", "127.0.0.1:0", "--to"]
 RELAYS = {
     "c": PROXY,
     "rust": [f"{ROOT}/cli/target/release/examples/relay", "127.0.0.1:0"],
+    "rust-tokio": [f"{ROOT}/cli/target/release/examples/relay-tokio", "127.0.0.1:0"],
+    "rust-mio": [f"{ROOT}/cli/target/release/examples/relay-mio", "127.0.0.1:0"],
     "go": [f"{ROOT}/build/sosplice/relay-go", "127.0.0.1:0"],
     "python": ["/usr/bin/python3", f"{ROOT}/examples/relay.py", "127.0.0.1:0"],
     "openbsd": [f"{ROOT}/build/sosplice/openbsd", "127.0.0.1:0"],

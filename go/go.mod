@@ -1,4 +1,4 @@
-module socksplice.example/relay
+module socksplice.example/sosplice
 
 go 1.19
 
