@@ -1,126 +1,99 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""relay.py LISTEN TO: forwards each connection made to LISTEN to TO, by SO_SPLICE where
-the kernel offers it, else by copying. Prints "listening ADDRESS", then for each connection
-what went "up" to the server and "down" to the client: bytes spliced, bytes copied. An
-end of stream is passed on as such (a half-close), a stream cut off as a reset."""
+"""relay.py [--asyncio] LISTEN TO: forwards each connection made to LISTEN to TO, by SO_SPLICE
+where the kernel offers it, else by copying. Prints "listening ADDRESS", then for each connection
+what went "up" to the server and "down" to the client: bytes spliced, bytes copied. An end of
+stream is passed on as such (a half-close), a stream cut off as a reset. A thread for each
+connection, or with --asyncio a task."""
 
+import asyncio
 import errno
+import os
 import socket
-import struct
 import sys
 import threading
 import time
 
-# As in socksplice.h(3).
-LEVEL = socket.IPPROTO_IP
-SO_SPLICE = 0x5350
-
-# Errors after which copying works, or tells what is the matter: see so_splice(4). ENOTCONN:
-# the connection has ended, but what the source received before can still be read, such as
-# the answer of a server that has closed. EPROTONOSUPPORT: one of the two is MPTCP.
-UNAVAILABLE = (errno.ENOPROTOOPT, errno.EPERM, errno.EINVAL, errno.EPROTONOSUPPORT,
-               errno.ENOMEM, errno.ENOTCONN)
+# The package beside this folder; one that is installed needs no such line.
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "python"))
+import so_splice  # noqa: E402
 
 # Errors of accept(2) that say that something is short, which may pass.
 SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-def splice(source, sink, max_bytes=0, idle=0.0):
-    """Has the kernel forward to SINK what SOURCE receives, until max_bytes have gone or
-    nothing has for IDLE seconds (0: no limit). OSError as in so_splice(4)."""
-    seconds, rest = divmod(round(idle * 1e6), 1_000_000)
-    # struct splice: int, padding, off_t, struct timeval
-    argument = struct.pack("@iqll", sink.fileno(), max_bytes, seconds, rest)
-    source.setsockopt(LEVEL, SO_SPLICE, argument)
+def say(report):
+    words = []
+    for way, traffic in (("up", report.a_to_b), ("down", report.b_to_a)):
+        if traffic.refused:
+            print(f"relay: {traffic.refused.strerror}: copying", file=sys.stderr)
+        words.append(f"{way} {traffic.spliced} spliced {traffic.copied} copied")
+    print(*words, flush=True)
 
 
-def unsplice(source):
-    """Ends the splice whose source this is."""
-    source.setsockopt(LEVEL, SO_SPLICE, -1)
-
-
-def moved(source):
-    """Bytes that the splice of SOURCE has moved, or the last one did."""
-    return struct.unpack("@q", source.getsockopt(LEVEL, SO_SPLICE, 8))[0]
-
-
-def close_resets(s, yes):
-    """Whether closing the socket resets the connection."""
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", yes, 0))
-
-
-def is_connected(s):
-    try:
-        s.getpeername()
-    except OSError:
-        return False
-    return True
-
-
-def forward(source, sink):
-    """One direction, until nothing more comes: bytes by splice, and by copying."""
-    copied, spliced = 0, True
-    try:
-        splice(source, sink)
-    except OSError as e:
-        if e.errno not in UNAVAILABLE:
-            raise
-        print(f"relay: {e.strerror}: copying", file=sys.stderr)
-        spliced = False
-    # While it is spliced nothing can be read: this waits for the splice to end, and
-    # carries what that left.
-    while data := source.recv(65536):
-        sink.sendall(data)
-        copied += len(data)
-    return moved(source) if spliced else 0, copied
-
-
-def relay(client, server):
-    """Both directions, to their end. True if nothing was lost."""
-    said, failed = {}, []
-
-    def run(way, source, sink):
-        try:
-            said[way] = "{} {} spliced {} copied".format(way, *forward(source, sink))
-            # No end of stream is sent on by a splice. If the source is not even connected
-            # any more it may have been reset, an error that the other direction's write
-            # has had: the close, which comes at once then, knows.
-            if not failed and is_connected(source):
-                sink.shutdown(socket.SHUT_WR)
-        except OSError as e:
-            said[way] = f"{way} failed: {e}"
-            failed.append(way)
-            # Nothing more will come of the other direction either: this wakes it. For
-            # writing, it would send the end of stream that there was not.
-            try:
-                sink.shutdown(socket.SHUT_RD)
-            except OSError:
-                pass
-
-    up = threading.Thread(target=run, args=("up", client, server))
-    up.start()
-    run("down", server, client)
-    up.join()
-    print(said["up"], said["down"], flush=True)
-    return not failed
+def no_delay(*sockets):
+    for s in sockets:
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def serve(client, to):
     try:
-        with client:
-            # Until all has gone well, and should this process be killed: nobody is to take
-            # a stream that was cut off for a whole one.
-            close_resets(client, True)
-            with socket.create_connection(to) as server:
-                close_resets(server, True)
-                for s in (client, server):
-                    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if relay(client, server):
-                    for s in (client, server):
-                        close_resets(s, False)
-    except (OSError, RuntimeError) as e:  # the latter: no more threads
+        # After an error the closes reset both connections.
+        with client, socket.create_connection(to) as server:
+            no_delay(client, server)
+            say(so_splice.forward(client, server))
+    except OSError as e:
         print(f"relay: {e}", file=sys.stderr)
+
+
+def accept(listener):
+    """The next client, or None if something is short for a moment or a client has gone again."""
+    try:
+        return listener.accept()[0]
+    except OSError as e:
+        if e.errno == errno.ECONNABORTED:
+            return None
+        if e.errno not in SHORTAGE:
+            raise
+        print(f"relay: accept: {e.strerror}: waiting", file=sys.stderr)
+        time.sleep(0.1)
+        return None
+
+
+def by_threads(listener, to):
+    while True:
+        client = accept(listener)
+        if client is None:
+            continue
+        try:
+            threading.Thread(target=serve, args=(client, to), daemon=True).start()
+        except RuntimeError as e:
+            print(f"relay: a client is turned away: {e}", file=sys.stderr)
+            client.close()
+
+
+async def serve_async(client, to):
+    loop = asyncio.get_running_loop()
+    family = socket.AF_INET6 if ":" in to[0] else socket.AF_INET
+    try:
+        with client, socket.socket(family) as server:
+            server.setblocking(False)
+            await loop.sock_connect(server, to)
+            no_delay(client, server)
+            say(await so_splice.aio.forward(client, server))
+    except OSError as e:
+        print(f"relay: {e}", file=sys.stderr)
+
+
+async def by_tasks(listener, to):
+    loop = asyncio.get_running_loop()
+    listener.setblocking(False)
+    tasks = set()
+    while True:
+        client, _ = await loop.sock_accept(listener)
+        task = loop.create_task(serve_async(client, to))
+        tasks.add(task)     # the loop holds no reference to a task
+        task.add_done_callback(tasks.discard)
 
 
 def address(text):
@@ -129,34 +102,22 @@ def address(text):
 
 
 def main():
-    if sys.argv[1:2] in (["--help"], ["-h"]):
+    arguments = sys.argv[1:]
+    if arguments[:1] in (["--help"], ["-h"]):
         print(__doc__)
         return
-    if len(sys.argv) != 3:
-        sys.exit("usage: relay.py LISTEN-ADDRESS TO-ADDRESS")
-    to = address(sys.argv[2])
-    with socket.create_server(address(sys.argv[1])) as listener:
+    tasks = arguments[:1] == ["--asyncio"]
+    if tasks:
+        del arguments[0]
+    if len(arguments) != 2:
+        sys.exit("usage: relay.py [--asyncio] LISTEN-ADDRESS TO-ADDRESS")
+    to = address(arguments[1])
+    with socket.create_server(address(arguments[0])) as listener:
         print("listening {}:{}".format(*listener.getsockname()), flush=True)
-        said = False
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError as e:
-                if e.errno == errno.ECONNABORTED:  # it has gone again
-                    continue
-                # no reason to end the connections that there are
-                if e.errno not in SHORTAGE:
-                    raise
-                if not said:
-                    print(f"relay: accept: {e.strerror}: waiting", file=sys.stderr)
-                said = True
-                time.sleep(0.1)
-                continue
-            try:
-                threading.Thread(target=serve, args=(client, to), daemon=True).start()
-            except RuntimeError as e:
-                print(f"relay: a client is turned away: {e}", file=sys.stderr)
-                client.close()
+        if tasks:
+            asyncio.run(by_tasks(listener, to))
+        else:
+            by_threads(listener, to)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ RELAYS = {
     "rust-mio": [f"{ROOT}/cli/target/release/examples/relay-mio", "127.0.0.1:0"],
     "go": [f"{ROOT}/build/sosplice/relay-go", "127.0.0.1:0"],
     "python": ["/usr/bin/python3", f"{ROOT}/examples/relay.py", "127.0.0.1:0"],
+    "python-asyncio": ["/usr/bin/python3", f"{ROOT}/examples/relay.py", "--asyncio", "127.0.0.1:0"],
     "openbsd": [f"{ROOT}/build/sosplice/openbsd", "127.0.0.1:0"],
 }
 UP = bytes(i * 7 % 251 for i in range(300_000))
