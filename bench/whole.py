@@ -32,6 +32,7 @@ PARTS = (
     ("splice(2) on sockmap sockets", "bench/psock.json", "bench/psock", "psock.py"),
     ("SO_SPLICE", "bench/sosplice.json", "bench/sosplice", "sosplice.py"),
     ("SO_SPLICE, path lengths", "bench/sosplice-steady.json", "bench/sosplice --steady", "sosplice.py"),
+    ("SO_SPLICE by the number of the BSDs, one direction", "bench/splicebench.json", "bench/splicebench", "splicebench.py"),
     ("pairs and relays of kernel threads, splice(2) on sockmap sockets", "uml/native.json", "make bench-native", "uml/report.py"),
 )
 # By how the figures were made.
