@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 
-from lib import (Echo, Relay, accept, case, check, done, is_reset, listener, meanwhile, path, port,
+from lib import (Echo, Relay, accept, case, certificate, check, done, is_reset, listener, meanwhile, path, port,
                  read_all, read_exactly, run, target, write)
 
 
@@ -264,15 +264,6 @@ def proxy_in():
         relay.until(lambda s: s["listeners"]["one"]["ended"].get("denied") == 1)
     with Relay(simple(f"to = '{target(server)}'\nproxy_in = 'any'\nproxy_from = '10.0.0.0/8'\n")) as relay:
         check(relay.turns_away(), "believed")
-
-
-def certificate(name):
-    if not os.path.exists(path(name + ".pem")):
-        run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-            "-subj", f"/CN={name}", "-keyout", path(name + ".pem"), "-out", path(name + ".crt"), "-days", "2")
-        with open(path(name + ".pem"), "a") as f, open(path(name + ".crt")) as g:
-            f.write(g.read())
-    return path(name + ".pem")
 
 
 class Tls:

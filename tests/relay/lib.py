@@ -320,3 +320,12 @@ def run(*command, status=0, **options):
     done = subprocess.run(command, capture_output=True, text=True, timeout=4 * TIME, **options)
     check(status is None or done.returncode == status, command[0], "exited", done.returncode, done.stdout[-2000:], done.stderr[-2000:])
     return done.stdout + done.stderr
+
+
+def certificate(name):
+    if not os.path.exists(path(name + ".pem")):
+        run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-subj", f"/CN={name}", "-keyout", path(name + ".pem"), "-out", path(name + ".crt"), "-days", "2")
+        with open(path(name + ".pem"), "a") as f, open(path(name + ".crt")) as g:
+            f.write(g.read())
+    return path(name + ".pem")

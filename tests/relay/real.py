@@ -9,11 +9,12 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 
-from lib import FOLDER, Relay, case, check, done, listener, path, read_exactly, run, write
+from lib import FOLDER, Relay, case, certificate, check, done, listener, path, read_exactly, run, write
 
 FULL = bool(os.environ.get("TEST_FULL"))
 SECONDS = "5" if FULL else "2"
@@ -192,28 +193,85 @@ def ssh(mode):
         check(through < direct + 0.01, f"an echo takes {through * 1000:.1f} ms, {direct * 1000:.1f} ms without the relay")
 
 
+HAPROXY = """defaults
+ timeout connect 5s
+ timeout client 60s
+ timeout server 60s
+"""
+
+STREAM = """{module}
+daemon off; master_process off; worker_processes 1; pid {folder}/stream.pid; error_log stderr;
+events {{ worker_connections 256; }}
+stream {{ server {{ listen 127.0.0.1:{port} proxy_protocol; set_real_ip_from 127.0.0.1;
+proxy_pass 127.0.0.1:{to}; proxy_protocol on; }} }}
+"""
+
+
+def haproxy(port, *sections):
+    return Program(port, "haproxy", "-db", "-f", write("haproxy.cfg", HAPROXY + "".join(sections)))
+
+
+def nginx_stream(port, to):
+    module = "/usr/lib/nginx/modules/ngx_stream_module.so"
+    conf = write("stream.conf", STREAM.format(folder=FOLDER.name, port=port, to=to,
+                                              module=f"load_module {module};" if os.path.exists(module) else ""))
+    return Program(port, "nginx", "-c", conf, "-p", FOLDER.name)
+
+
+def who(s):
+    """Asks an HTTP server who the client is."""
+    s.sendall(b"GET /who HTTP/1.0\r\n\r\n")
+    answer = b""
+    while part := s.recv(4096):
+        answer += part
+    return answer.decode().rpartition("\r\n\r\n")[2].strip()
+
+
 def proxy_headers(mode):
-    """PROXY headers carry the client's address from a relay over HAProxy and a second relay to nginx."""
-    with nginx("proxy_protocol") as n:
-        with relay(mode, n.port, "proxy_in = 'v2'\nproxy_out = 'v1'\n") as last:
-            port = free_port()
-            conf = write("haproxy.cfg", "defaults\n mode tcp\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n"
-                         f"frontend f\n bind 127.0.0.1:{port} accept-proxy\n default_backend b\n"
-                         f"backend b\n server s 127.0.0.1:{last.ports[0]} send-proxy-v2\n")
-            with Program(port, "haproxy", "-db", "-f", conf):
-                for version in ("v1", "v2"):
-                    with relay(mode, port, f"proxy_out = '{version}'\n") as first:
-                        s = first.connect()
-                        with s:
-                            s.sendall(b"GET /who HTTP/1.0\r\n\r\n")
-                            answer = b""
-                            while part := s.recv(4096):
-                                answer += part
-                            expected = f"127.0.0.1:{s.getsockname()[1]}\n".encode()
-                            check(answer.endswith(expected), version, answer)
+    """PROXY headers carry the client's address from a relay over HAProxy, or nginx's stream module, and
+    a second relay to nginx."""
+    tlvs = "proxy_tlvs = ['unique-id', 'crc32c']\n"
+    for out, more in (("v1", ""), ("v2", ""), ("v2", tlvs)):
+        with nginx("proxy_protocol") as n, relay(mode, n.port, f"proxy_in = 'any'\nproxy_out = '{out}'\n{more}") as last:
+            port, at = free_port(), last.ports[0]
+            middles = (lambda: haproxy(port, f"listen f\n mode tcp\n bind 127.0.0.1:{port} accept-proxy\n"
+                                             f" server s 127.0.0.1:{at} send-proxy-v2\n"),
+                       lambda: nginx_stream(port, at))
+            for middle in middles:
+                with middle():
+                    for version in ("v1", "v2"):
+                        with relay(mode, port, f"proxy_out = '{version}'\n") as first, first.connect() as s:
+                            expected = f"127.0.0.1:{s.getsockname()[1]}"
+                            check((answer := who(s)) == expected, version, out, "nginx says", answer)
 
 
-CASES = [iperf3, wrk, redis, postgres, ssh, proxy_headers]
+def tlvs(mode):
+    """A relay tells HAProxy the server name and an id in TLVs, with a checksum, which HAProxy compares.
+    HAProxy ends TLS and tells a second relay its own name of the server and the id that it was told.
+    This one passes both on to an HAProxy that answers with them."""
+    page, port = free_port(), free_port()
+    some = "proxy_out = 'v2'\nproxy_tlvs = ['authority', 'alpn', 'unique-id', 'crc32c']\n"
+    answer = (f"frontend page\n mode http\n bind 127.0.0.1:{page} accept-proxy\n http-request return content-type text/plain "
+              'lf-string "%[fc_pp_authority] %[fc_pp_unique_id] %[src]:%[src_port]"\n')
+    with relay(mode, page, f"proxy_in = 'v2'\n{some}") as last:
+        ends_tls = (f"listen tls\n mode tcp\n bind 127.0.0.1:{port} accept-proxy ssl crt {certificate('tlvs')} alpn http/1.1\n"
+                    " unique-id-format %[fc_pp_unique_id]\n tcp-request content reject unless { fc_pp_authority -m found }\n"
+                    f" server s 127.0.0.1:{last.ports[0]} send-proxy-v2 proxy-v2-options authority,unique-id,crc32c\n")
+        with haproxy(port, answer, ends_tls), relay(mode, port, f"front = 'tls'\n{some}") as first:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            context.set_alpn_protocols(["http/1.1"])
+            raw = first.connect()
+            address = "{}:{}".format(*raw.getsockname())
+            with context.wrap_socket(raw, server_hostname="Shop.example") as s:
+                said = who(s)
+            line, later = first.line(), last.line(client=address)
+            check(said == f"shop.example {line['unique_id']} {address}", "HAProxy says", said, "and the log", line)
+            check(later["unique_id"] == line["unique_id"], later)
+
+
+CASES = [iperf3, wrk, redis, postgres, ssh, proxy_headers, tlvs]
 
 if __name__ == "__main__":
     for mode_name in sys.argv[1:]:

@@ -15,6 +15,7 @@ use crate::net::{Address, Network};
 use crate::transfer::Wanted;
 use crate::wire::hello::Pattern;
 use crate::wire::proxy::Version;
+use crate::wire::tlv::Kinds;
 
 pub use section::Mistake;
 
@@ -140,6 +141,8 @@ pub struct Listener {
     /// Networks whose PROXY headers are believed. If empty, all are.
     pub proxy_from: Vec<Network>,
     pub proxy_out: Option<Version>,
+    /// What a header of version 2 has besides the addresses.
+    pub proxy_tlvs: Kinds,
     pub connect_timeout: Duration,
     /// Number of further targets to try if a connect fails.
     pub retries: u32,

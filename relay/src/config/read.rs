@@ -13,6 +13,7 @@ use crate::net::{Address, Network};
 use crate::transfer::{Mode, Wanted};
 use crate::wire::hello::Pattern;
 use crate::wire::proxy::Version;
+use crate::wire::tlv::Kind;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -156,6 +157,7 @@ fn listener(s: Section) -> Listener {
         proxy_in: s.parsed("proxy_in"),
         proxy_from: s.list("proxy_from", network),
         proxy_out: s.value("proxy_out", version_out),
+        proxy_tlvs: s.list("proxy_tlvs", kind).into_iter().collect(),
         connect_timeout: s.value("connect_timeout", positive).unwrap_or(5 * SECOND),
         retries: s.number("retries", 0, 100).unwrap_or(2) as u32,
         header_timeout: s.value("header_timeout", positive).unwrap_or(10 * SECOND),
@@ -199,6 +201,10 @@ fn version_out(text: &str) -> Result<Version, String> {
     }
 }
 
+fn kind(text: &str) -> Result<Kind, String> {
+    text.parse()
+}
+
 /// Checks keys that depend on each other.
 fn agree(s: &Section, l: &Listener) {
     let forwards = matches!(l.front, Front::Plain | Front::Tls);
@@ -225,6 +231,9 @@ fn agree(s: &Section, l: &Listener) {
         if forwards && s.has(key) {
             s.mistake_at(key, "it is for the front ends connect and socks5");
         }
+    }
+    if s.has("proxy_tlvs") && l.proxy_out != Some(Version::V2) {
+        s.mistake_at("proxy_tlvs", "it goes with proxy_out = 'v2'");
     }
     if s.has("proxy_from") && !s.has("proxy_in") {
         s.mistake_at("proxy_from", "it goes with proxy_in");

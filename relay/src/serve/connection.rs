@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! One connection, from accept(2) to its line in the log.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -25,6 +26,7 @@ use crate::wire::proxy;
 struct Report {
     client: Peer,
     hello: Option<Summary>,
+    unique_id: Option<Box<[u8]>>,
     target: Option<Peer>,
     connect: Option<Duration>,
     link: Option<Arc<Link>>,
@@ -51,6 +53,7 @@ pub async fn serve(
     let mut report = Report {
         client: peer,
         hello: None,
+        unique_id: None,
         target: None,
         connect: None,
         link: None,
@@ -59,7 +62,8 @@ pub async fn serve(
         silent: false,
     };
     // The box frees what only this phase needs, before the long phase of forwarding begins.
-    let opened = Box::pin(open(&service, &shared, stream, &mut report)).await;
+    let id = registered.entry.id;
+    let opened = Box::pin(open(&service, &shared, stream, id, &mut report)).await;
     match opened {
         Ok(opened) => {
             let link = opened.link.clone();
@@ -109,10 +113,11 @@ async fn open(
     service: &Service,
     shared: &Shared,
     client: Stream,
+    id: u64,
     report: &mut Report,
 ) -> Result<Opened, Failure> {
     let result = tokio::select! {
-        result = join(service, &client, report) => result,
+        result = join(service, &client, id, report) => result,
         () = shared.cut.cancelled() => Err(Failure::new("shutdown", "")),
     };
     match result {
@@ -159,7 +164,12 @@ struct Reached {
     forwarded: u64,
 }
 
-async fn join(service: &Service, client: &Stream, report: &mut Report) -> Result<Reached, Failure> {
+async fn join(
+    service: &Service,
+    client: &Stream,
+    id: u64,
+    report: &mut Report,
+) -> Result<Reached, Failure> {
     let spec = &service.spec;
     let peer = report.client.clone();
     let mut opening = Opening::new(peer.clone(), client.local_address());
@@ -186,7 +196,15 @@ async fn join(service: &Service, client: &Stream, report: &mut Report) -> Result
     // A ClientHello may name thousands of protocols. It is not kept while the target connects.
     let hello = opening.hello.take();
     let route = hello.as_ref().and_then(|h| front::route(&spec.routes, h));
+    if let Some(hello) = &hello {
+        opening.learn(hello);
+    }
     report.hello = hello.map(Hello::summary);
+    if spec.proxy_tlvs.unique_id {
+        let new = || unique_id(id).into_bytes();
+        opening.tlvs.unique_id.get_or_insert_with(new);
+    }
+    report.unique_id = opening.tlvs.unique_id.as_deref().map(Into::into);
     let admitted = match read {
         Ok(admitted) => admitted,
         Err(failure) => {
@@ -223,6 +241,13 @@ async fn join(service: &Service, client: &Stream, report: &mut Report) -> Result
     })
 }
 
+/// Returns an id that no other connection has, of this process or another one.
+fn unique_id(connection: u64) -> String {
+    // The keys of the hash are random.
+    static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
+    format!("{:016x}-{connection:x}", *PROCESS)
+}
+
 async fn reach_and_greet(
     service: &Service,
     opening: &Opening,
@@ -239,12 +264,13 @@ async fn reach_and_greet(
 /// already.
 async fn greet(service: &Service, opening: &Opening, target: &Stream) -> Result<(), Failure> {
     let mut bytes = match service.spec.proxy_out {
-        Some(version) => proxy::write(
-            version,
-            &proxy::Header {
+        Some(version) => {
+            let header = proxy::Header {
                 addresses: opening.addresses,
-            },
-        ),
+                tlvs: opening.tlvs.clone(),
+            };
+            proxy::write(version, &header, service.spec.proxy_tlvs)
+        }
         None => Vec::new(),
     };
     bytes.extend_from_slice(&opening.bytes);
@@ -398,6 +424,9 @@ fn line(service: &Service, entry: &Entry, report: &Report, up: &Sums, down: &Sum
     if let Some(hello) = &report.hello {
         line.text("sni", hello.server_name.clone().unwrap_or_default());
         line.text("alpn", hello.alpn.clone());
+    }
+    if let Some(unique_id) = &report.unique_id {
+        line.text("unique_id", unique_id.escape_ascii().to_string());
     }
     if let Some(target) = &report.target {
         line.text("target", target.to_string());

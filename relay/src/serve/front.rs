@@ -8,6 +8,7 @@ use crate::net::{Address, Peer, Stream};
 use crate::wire::hello::{self, Hello};
 use crate::wire::proxy::{self, Header};
 use crate::wire::socks::{self, Reply};
+use crate::wire::tlv::Tlvs;
 use crate::wire::{Parsed, connect};
 
 /// What the client has sent so far.
@@ -16,6 +17,9 @@ pub struct Opening {
     pub client: Peer,
     /// The client's address, and the address that it connected to.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
+    /// What the target is told in a PROXY header besides the addresses: from the client's header,
+    /// and from its ClientHello.
+    pub tlvs: Tlvs,
     /// Bytes read from the client. Those that are left after parsing go to the target.
     pub bytes: Vec<u8>,
     pub hello: Option<Hello>,
@@ -84,6 +88,7 @@ impl Opening {
         Opening {
             addresses: peer.socket_address().zip(local),
             client: peer,
+            tlvs: Tlvs::default(),
             bytes: Vec::new(),
             hello: None,
             destination: None,
@@ -98,6 +103,7 @@ impl Opening {
         };
         let parse = |bytes: &[u8]| proxy::parse(bytes, version);
         let header: Header = message(client, &mut self.bytes, proxy::LONGEST, parse).await?;
+        self.tlvs = header.tlvs;
         if let Some((source, destination)) = header.addresses {
             self.client = Peer::Ip(source);
             self.addresses = Some((source, destination));
@@ -113,6 +119,18 @@ impl Opening {
             Front::Connect => self.connect(client).await,
             Front::Socks5 => self.socks(client).await,
         }
+    }
+
+    /// Takes what a ClientHello tells about the connection. The protocol is known only if the client
+    /// offers no other: the target chooses among several.
+    pub fn learn(&mut self, hello: &Hello) {
+        if let Some(name) = &hello.server_name {
+            self.tlvs.authority = Some(name.as_bytes().to_vec());
+        }
+        self.tlvs.alpn = match &hello.alpn[..] {
+            [only] => Some(only.clone()),
+            _ => None,
+        };
     }
 
     async fn hello(&mut self, client: &Stream) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ pub mod connect;
 pub mod hello;
 pub mod proxy;
 pub mod socks;
+pub mod tlv;
 
 /// The result of parsing the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]

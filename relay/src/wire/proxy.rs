@@ -6,12 +6,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use super::Parsed;
+use super::tlv::{self, Kinds, Tlvs};
 
 /// A PROXY header: the source and the destination of the client's connection. `None` if the sender
 /// does not tell them (`UNKNOWN`, `LOCAL`), or if they are Unix sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     pub addresses: Option<(SocketAddr, SocketAddr)>,
+    /// Only version 2 has them.
+    pub tlvs: Tlvs,
 }
 
 /// The version that a listener accepts, or that a target gets.
@@ -43,8 +46,7 @@ const V1_START: &[u8] = b"PROXY ";
 const V1_LONGEST: usize = 107;
 const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const V2_FIXED: usize = 16;
-/// Most bytes that may follow the fixed part of version 2: the addresses, and TLVs, which are
-/// skipped.
+/// Most bytes that may follow the fixed part of version 2: the addresses and the TLVs.
 pub const V2_LONGEST: usize = 4096;
 
 /// Size of the longest header, in bytes.
@@ -76,7 +78,13 @@ fn parse_v1(bytes: &[u8]) -> Parsed<Header> {
         return Parsed::Bad("a PROXY line that is not ASCII");
     };
     match v1_addresses(line) {
-        Ok(addresses) => Parsed::Done(Header { addresses }, end + 2),
+        Ok(addresses) => Parsed::Done(
+            Header {
+                addresses,
+                ..Header::default()
+            },
+            end + 2,
+        ),
         Err(why) => Parsed::Bad(why),
     }
 }
@@ -162,7 +170,15 @@ fn parse_v2(bytes: &[u8]) -> Parsed<Header> {
         })),
         _ => None,
     };
-    Parsed::Done(Header { addresses }, V2_FIXED + length)
+    // All that follows the command LOCAL is to be ignored.
+    let tlvs = match command & 15 {
+        0 => Ok(Tlvs::default()),
+        _ => tlv::parse(&bytes[..V2_FIXED + length], V2_FIXED + wants),
+    };
+    match tlvs {
+        Ok(tlvs) => Parsed::Done(Header { addresses, tlvs }, V2_FIXED + length),
+        Err(why) => Parsed::Bad(why),
+    }
 }
 
 /// Reads two addresses of equal length, which two ports follow.
@@ -176,8 +192,8 @@ fn v2_pair(body: &[u8], ip: impl Fn(&[u8]) -> IpAddr) -> (SocketAddr, SocketAddr
 }
 
 /// Returns the header for a target. If the addresses are of different families, both are written as
-/// IPv6.
-pub fn write(version: Version, header: &Header) -> Vec<u8> {
+/// IPv6. `kinds` chooses the TLVs of version 2.
+pub fn write(version: Version, header: &Header, kinds: Kinds) -> Vec<u8> {
     let addresses = header.addresses.map(|(a, b)| {
         if a.is_ipv4() == b.is_ipv4() {
             (a, b)
@@ -187,7 +203,7 @@ pub fn write(version: Version, header: &Header) -> Vec<u8> {
     });
     match version {
         Version::V1 => write_v1(addresses),
-        Version::V2 | Version::Any => write_v2(addresses),
+        Version::V2 | Version::Any => write_v2(addresses, &header.tlvs, kinds),
     }
 }
 
@@ -213,25 +229,31 @@ fn write_v1(addresses: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
     }
 }
 
-fn write_v2(addresses: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
+fn write_v2(addresses: Option<(SocketAddr, SocketAddr)>, tlvs: &Tlvs, kinds: Kinds) -> Vec<u8> {
     let mut out = V2_START.to_vec();
-    let Some((a, b)) = addresses else {
+    let family = match addresses {
         // The command PROXY with an unspecified family: a client made the connection all the same.
-        out.extend([0x21, 0x00, 0, 0]);
-        return out;
+        None => 0x00,
+        Some((a, _)) if a.is_ipv4() => 0x11,
+        Some(_) => 0x21,
     };
-    out.extend([0x21, if a.is_ipv4() { 0x11 } else { 0x21 }]);
-    let mut body = Vec::new();
-    for ip in [a.ip(), b.ip()] {
-        match ip {
-            IpAddr::V4(v4) => body.extend(v4.octets()),
-            IpAddr::V6(v6) => body.extend(v6.octets()),
+    out.extend([0x21, family, 0, 0]);
+    if let Some((a, b)) = addresses {
+        for ip in [a.ip(), b.ip()] {
+            match ip {
+                IpAddr::V4(v4) => out.extend(v4.octets()),
+                IpAddr::V6(v6) => out.extend(v6.octets()),
+            }
         }
+        out.extend(a.port().to_be_bytes());
+        out.extend(b.port().to_be_bytes());
     }
-    body.extend(a.port().to_be_bytes());
-    body.extend(b.port().to_be_bytes());
-    out.extend((body.len() as u16).to_be_bytes());
-    out.extend(body);
+    tlv::write(&mut out, tlvs, kinds);
+    let length = ((out.len() - V2_FIXED) as u16).to_be_bytes();
+    out[V2_FIXED - 2..V2_FIXED].copy_from_slice(&length);
+    if kinds.crc32c {
+        tlv::seal(&mut out);
+    }
     out
 }
 
@@ -249,13 +271,14 @@ mod tests {
         let line = b"PROXY TCP4 1.2.3.4 5.6.7.8 65535 80\r\nGET /";
         let header = Header {
             addresses: addresses("1.2.3.4:65535", "5.6.7.8:80"),
+            ..Header::default()
         };
         assert_eq!(parse(line, Version::Any), Parsed::Done(header, 37));
         assert_eq!(parse(line, Version::V2), Parsed::Bad("no PROXY header"));
         let unknown = b"PROXY UNKNOWN whatever\r\n";
         assert_eq!(
             parse(unknown, Version::V1),
-            Parsed::Done(Header { addresses: None }, 24)
+            Parsed::Done(Header::default(), 24)
         );
     }
 
@@ -286,18 +309,34 @@ mod tests {
     }
 
     #[test]
-    fn version_2_passes_over_tlvs_and_takes_no_more() {
-        let mut bytes = write_v2(addresses("[2001:db8::1]:1", "[::1]:2"));
+    fn version_2_passes_over_other_tlvs_and_takes_no_more() {
+        let header = Header {
+            addresses: addresses("[2001:db8::1]:1", "[::1]:2"),
+            ..Header::default()
+        };
+        let mut bytes = write(Version::V2, &header, Kinds::default());
         bytes[15] += 5;
         bytes.extend([0xe0, 0, 2, 1, 2]);
         bytes.extend(b"data");
-        let header = Header {
-            addresses: addresses("[2001:db8::1]:1", "[::1]:2"),
-        };
         assert_eq!(
             parse(&bytes, Version::V2),
             Parsed::Done(header, 16 + 36 + 5)
         );
+        bytes[16 + 36 + 2] = 3;
+        assert!(matches!(parse(&bytes, Version::V2), Parsed::Bad(_)));
+    }
+
+    #[test]
+    fn a_wrong_checksum_is_refused() {
+        let header = Header {
+            addresses: addresses("1.2.3.4:5", "6.7.8.9:10"),
+            ..Header::default()
+        };
+        let mut bytes = write(Version::V2, &header, tlv::tests::ALL);
+        let length = bytes.len();
+        assert_eq!(parse(&bytes, Version::V2), Parsed::Done(header, length));
+        bytes[20] ^= 1;
+        assert!(matches!(parse(&bytes, Version::V2), Parsed::Bad(_)));
     }
 
     #[test]
@@ -306,7 +345,7 @@ mod tests {
         bytes.extend([0x20, 0x11, 0, 3, 9, 9, 9]);
         assert_eq!(
             parse(&bytes, Version::Any),
-            Parsed::Done(Header { addresses: None }, 19)
+            Parsed::Done(Header::default(), 19)
         );
     }
 
@@ -319,15 +358,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(a in address(), b in address(), v2: bool, rest: Vec<u8>) {
+        fn what_is_written_is_read(
+            a in address(), b in address(), tlvs in tlv::tests::some(), v2: bool, rest: Vec<u8>
+        ) {
             let version = if v2 { Version::V2 } else { Version::V1 };
-            let bytes = write(version, &Header { addresses: Some((a, b)) });
+            let header = Header { addresses: Some((a, b)), tlvs };
+            let bytes = write(version, &header, tlv::tests::ALL);
             for n in 0..bytes.len() {
                 prop_assert_eq!(parse(&bytes[..n], version), Parsed::More);
             }
             let expected = if a.is_ipv4() == b.is_ipv4() { (a, b) } else { (widen(a), widen(b)) };
             let read = parse(&[&bytes[..], &rest[..]].concat(), Version::Any);
-            prop_assert_eq!(read, Parsed::Done(Header { addresses: Some(expected) }, bytes.len()));
+            let tlvs = if v2 { header.tlvs } else { Tlvs::default() };
+            let expected = Header { addresses: Some(expected), tlvs };
+            prop_assert_eq!(read, Parsed::Done(expected, bytes.len()));
         }
 
         #[test]
