@@ -48,14 +48,15 @@ pub fn request(bytes: &[u8]) -> Parsed<Result<Address, Reply>> {
     if bytes[..n] != well_begun[..n] {
         return Parsed::Bad("a SOCKS request of another form");
     }
-    let (Some(kind), Some(first)) = (bytes.get(3), bytes.get(4)) else {
+    let Some(kind) = bytes.get(3) else {
         return Parsed::More;
     };
-    let (at, length) = match kind {
-        1 => (4, 4),
-        3 if *first == 0 => return Parsed::Bad("a SOCKS request with an empty name"),
-        3 => (5, usize::from(*first)),
-        4 => (4, 16),
+    let (at, length) = match (kind, bytes.get(4)) {
+        (1, _) => (4, 4),
+        (3, None) => return Parsed::More,
+        (3, Some(0)) => return Parsed::Bad("a SOCKS request with an empty name"),
+        (3, Some(length)) => (5, usize::from(*length)),
+        (4, _) => (4, 16),
         _ => return Parsed::Done(Err(Reply::AddressType), 4),
     };
     let used = at + length + 2;
@@ -139,7 +140,9 @@ mod tests {
         let bind = [5, 2, 0, 1, 127, 0, 0, 1, 0, 80];
         assert_eq!(request(&bind), Parsed::Done(Err(Reply::Command), 10));
         let kind = [5, 1, 0, 9, 0];
-        assert_eq!(request(&kind), Parsed::Done(Err(Reply::AddressType), 4));
+        for bytes in [&kind[..], &kind[..4]] {
+            assert_eq!(request(bytes), Parsed::Done(Err(Reply::AddressType), 4));
+        }
         assert!(matches!(request(&[4, 1, 0]), Parsed::Bad(_)));
         assert!(matches!(request(&[5, 1, 7]), Parsed::Bad(_)));
         assert!(matches!(request(&[5, 1, 0, 3, 0, 0, 0]), Parsed::Bad(_)));
