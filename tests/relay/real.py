@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """real.py MODE...: tests other programs through a relay: iperf3, nginx under wrk, redis, PostgreSQL,
-ssh, and HAProxy and nginx with PROXY headers."""
+ssh, gRPC, FTP, and HAProxy and nginx with PROXY headers."""
 
+import ftplib
+import io
 import json
 import os
 import pwd
+import queue
 import re
 import shutil
 import signal
@@ -14,7 +17,8 @@ import subprocess
 import sys
 import time
 
-from lib import FOLDER, Relay, case, certificate, check, done, listener, path, read_exactly, run, write
+import grpc
+from lib import FOLDER, Relay, case, certificate, check, done, listener, meanwhile, path, read_exactly, run, write
 
 FULL = bool(os.environ.get("TEST_FULL"))
 SECONDS = "5" if FULL else "2"
@@ -271,7 +275,90 @@ def tlvs(mode):
             check(later["unique_id"] == line["unique_id"], later)
 
 
-CASES = [iperf3, wrk, redis, postgres, ssh, proxy_headers, tlvs]
+GRPC = """
+import concurrent.futures, grpc
+
+def echo(requests, context):
+    yield from requests
+
+def count(request, context):
+    for i in range(int(request)):
+        yield b"%06d" % i + b"x" * 20_000
+
+server = grpc.server(concurrent.futures.ThreadPoolExecutor(8))
+server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("test", {{
+    "echo": grpc.stream_stream_rpc_method_handler(echo), "count": grpc.unary_stream_rpc_method_handler(count)}})])
+server.add_insecure_port("127.0.0.1:{port}")
+server.start()
+server.wait_for_termination()
+"""
+
+
+def grpc_streams(mode):
+    """Streams of gRPC: message by message both ways, many at a time, and a long one from the server."""
+    port = free_port()
+    script = write("grpc_server.py", GRPC.format(port=port))
+    with Program(port, sys.executable, script), relay(mode, port) as r, \
+            grpc.insecure_channel(f"127.0.0.1:{r.ports[0]}") as channel:
+        echo, count = channel.stream_stream("/test/echo"), channel.unary_stream("/test/count")
+
+        def talk(number):
+            """Sends the next message when the answer to the one before has come."""
+            out = queue.SimpleQueue()
+            answers = echo(iter(out.get, None), timeout=60)
+            for i in range(100):
+                out.put(message := b"%d %d" % (number, i) + b"x" * (i * 37))
+                check(next(answers) == message, "another answer")
+            out.put(None)
+            check(not list(answers), "an answer too many")
+        talks = [meanwhile(talk, i) for i in range(5)]
+        number = 500
+        got = list(count(str(number).encode(), timeout=60))
+        check(len(got) == number and all(m == b"%06d" % i + b"x" * 20_000 for i, m in enumerate(got)), len(got), "messages")
+        for t in talks:
+            t.join()
+        check(r.get()["listeners"]["127.0.0.1:0"]["bytes_down"][mode] > number * 20_000, "by another way:", r.get())
+
+
+FTP = """
+from pyftpdlib.authorizers import DummyAuthorizer
+from pyftpdlib.handlers import FTPHandler
+from pyftpdlib.servers import FTPServer
+
+FTPHandler.authorizer = DummyAuthorizer()
+FTPHandler.authorizer.add_user("user", "word", "{folder}", perm="elradfmwMT")
+FTPHandler.masquerade_address = "127.0.0.2"
+FTPHandler.passive_ports = [{data}]
+FTPServer(("127.0.0.1", {port}), FTPHandler).serve_forever()
+"""
+
+
+def ftp(mode):
+    """The passive mode of FTP, with a listener for commands and one for data: the server tells its
+    clients the relay's address, and its only port for data."""
+    port, data = free_port(), free_port()
+    folder = path("ftp")
+    shutil.rmtree(folder, ignore_errors=True)
+    os.mkdir(folder)
+    script = write("ftp_server.py", FTP.format(folder=folder, port=port, data=data))
+    listeners = "".join(f"[[listener]]\nname = '{name}'\nlisten = '127.0.0.2:{at}'\nto = '127.0.0.1:{at}'\nmode = '{mode}'\n"
+                        for name, at in (("commands", port), ("data", data)))
+    with Program(port, sys.executable, "-W", "ignore", script), Relay(listeners) as r, ftplib.FTP(timeout=60) as client:
+        client.connect("127.0.0.2", port)
+        client.login("user", "word")
+        for size in (0, 1, 5_000_000):
+            content = bytes(i * 7 % 251 for i in range(1000)) * (size // 1000) + b"x" * (size % 1000)
+            client.storbinary(f"STOR {size}", io.BytesIO(content))
+            got = []
+            client.retrbinary(f"RETR {size}", got.append)
+            check(b"".join(got) == content, "another file of", size)
+        check(sorted(client.nlst()) == ["0", "1", "5000000"], client.nlst())
+        client.quit()
+        state = r.get()["listeners"]
+        check(state["data"]["accepted"] >= 7 and state["data"]["bytes_up"][mode] == 5_000_001, state)
+
+
+CASES = [iperf3, wrk, redis, postgres, ssh, grpc_streams, ftp, proxy_headers, tlvs]
 
 if __name__ == "__main__":
     for mode_name in sys.argv[1:]:
