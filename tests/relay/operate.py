@@ -50,6 +50,25 @@ def bad_input():
     check("Usage" in run(PROGRAM, status=2))
 
 
+def without_rights():
+    """A relay that is to be transparent starts only with the right to, and a reload keeps the old
+    configuration without it."""
+    setpriv = shutil.which("setpriv")
+    if os.getuid() != 0 or not setpriv:
+        print("skip without_rights: it needs root and setpriv")
+        return
+    drop = [setpriv, "--bounding-set=-net_admin,-net_raw", "--inh-caps=-net_admin,-net_raw"]
+    echo = Echo(b"e")
+    text = config(echo.to(), "transparent = true\n")
+    out = subprocess.run([*drop, PROGRAM, "--config", write("bare.toml", text)], capture_output=True, text=True, timeout=60)
+    check(out.returncode == 1 and out.stderr.count("\n") == 1, out)
+    check("one: transparent: it needs the capability CAP_NET_ADMIN: Operation not permitted" in out.stderr, out.stderr)
+    with Relay(config(echo.to()), before=drop) as relay:
+        relay.reload(text, good=False)
+        with relay.connect() as s:
+            check(s.recv(1) == b"e", "the old configuration does not serve")
+
+
 def checks_files():
     bad = write("bad.toml", "drain = 'x'\n[[listener]]\nlisten = 'host:1'\nto = '1.2.3.4'\nmode = 5\nrate = -1\n")
     out = subprocess.run([PROGRAM, "check", bad], capture_output=True, text=True, timeout=60)
@@ -594,7 +613,7 @@ def documented():
     with open(os.path.join(lib.ROOT, "man/socksplice-relay.toml.5")) as f:
         page = f.read()
     with open(os.path.join(lib.ROOT, "relay/src/config/read.rs")) as f:
-        keys = set(re.findall(r'\b(?:s|self)\.(?:value|parsed|number|list|table|tables)\(\s*"(\w+)"', f.read()))
+        keys = set(re.findall(r'\b(?:s|self)\.(?:value|parsed|number|list|flag|table|tables)\(\s*"(\w+)"', f.read()))
     missing = [k for k in keys if not re.search(rf"\b{k}\b", page)]
     check(len(keys) > 30 and not missing, "not documented:", missing, keys)
     with open(os.path.join(lib.ROOT, "man/socksplice-relay.8")) as f:
@@ -610,7 +629,7 @@ def documented():
         check(not missing, command, "not documented:", missing)
 
 
-CASES = [installs, documented, bad_input, checks_files, reloads, reloads_keep_limits, reload_raises_the_limit,
+CASES = [installs, documented, bad_input, without_rights, checks_files, reloads, reloads_keep_limits, reload_raises_the_limit,
          reload_keeps_the_whole_limit, leaves_no_files, busy_unix_listener, reloads_under_load,
          upgrades_under_load, upgrade_at_the_limit, failed_upgrade, upgrade_without_a_listener, drains,
          stops_within_the_last_bytes, drains_in_turn, ends_at_once, descriptors, short_of_descriptors, activation,

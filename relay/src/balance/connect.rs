@@ -2,23 +2,25 @@
 //! connect(2) with a time limit.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::net::{Peer, Stream, sys};
+use crate::net::{Peer, Stream, sys, transparent};
 
-/// Connects to `peer` within `time`. While descriptors or memory are short, tries again. Closing the
+/// Connects to `peer` within `time`, from the address `from` if there is one and `peer` has an IP
+/// address. While descriptors or memory are short, tries again. Closing the
 /// stream resets the connection until its owner ends it cleanly: however the process ends, the
 /// target never takes a stream that was cut off for a complete one.
 ///
 /// # Errors
 /// Returns those of socket(2) and connect(2), or `TimedOut` after `time`.
-pub async fn connect(peer: &Peer, time: Duration) -> io::Result<Stream> {
+pub async fn connect(peer: &Peer, from: Option<IpAddr>, time: Duration) -> io::Result<Stream> {
     let end = Instant::now() + time;
     loop {
-        let result = match timeout_at(end, once(peer)).await {
+        let result = match timeout_at(end, once(peer, from)).await {
             Ok(result) => result,
             Err(_) => return Err(io::ErrorKind::TimedOut.into()),
         };
@@ -47,15 +49,16 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Connects to `peer`. Waits while the accept queue of a Unix listener is full, as TCP does of
 /// itself, but for no resources of this process.
-pub(super) async fn once(peer: &Peer) -> io::Result<Stream> {
-    match peer {
-        Peer::Ip(address) => TcpStream::connect(address).await.map(Stream::Tcp),
-        Peer::Unix(path) => loop {
+pub(super) async fn once(peer: &Peer, from: Option<IpAddr>) -> io::Result<Stream> {
+    match (peer, from) {
+        (Peer::Ip(to), None) => TcpStream::connect(to).await.map(Stream::Tcp),
+        (Peer::Ip(to), Some(from)) => transparent::connect_from(from, *to).await.map(Stream::Tcp),
+        (Peer::Unix(path), _) => loop {
             match UnixStream::connect(path).await {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => sleep(PAUSE).await,
                 result => return result.map(Stream::Unix),
             }
         },
-        Peer::Unnamed => Err(io::ErrorKind::AddrNotAvailable.into()),
+        (Peer::Unnamed, _) => Err(io::ErrorKind::AddrNotAvailable.into()),
     }
 }

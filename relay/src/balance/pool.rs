@@ -269,7 +269,7 @@ async fn in_a_thread<T: Send + 'static>(
 }
 
 async fn try_out(target: &Target, check: &Check) -> io::Result<()> {
-    let stream = once(&target.peer).await?;
+    let stream = once(&target.peer, None).await?;
     if let Some(bytes) = &check.send {
         stream.write_all(bytes).await?;
     }

@@ -143,6 +143,8 @@ pub struct Listener {
     pub proxy_out: Option<Version>,
     /// What a header of version 2 has besides the addresses.
     pub proxy_tlvs: Kinds,
+    /// Connects to targets from the client's address.
+    pub transparent: bool,
     pub connect_timeout: Duration,
     /// Number of further targets to try if a connect fails.
     pub retries: u32,

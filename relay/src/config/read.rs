@@ -158,6 +158,7 @@ fn listener(s: Section) -> Listener {
         proxy_from: s.list("proxy_from", network),
         proxy_out: s.value("proxy_out", version_out),
         proxy_tlvs: s.list("proxy_tlvs", kind).into_iter().collect(),
+        transparent: s.flag("transparent"),
         connect_timeout: s.value("connect_timeout", positive).unwrap_or(5 * SECOND),
         retries: s.number("retries", 0, 100).unwrap_or(2) as u32,
         header_timeout: s.value("header_timeout", positive).unwrap_or(10 * SECOND),
@@ -234,6 +235,12 @@ fn agree(s: &Section, l: &Listener) {
     }
     if s.has("proxy_tlvs") && l.proxy_out != Some(Version::V2) {
         s.mistake_at("proxy_tlvs", "it goes with proxy_out = 'v2'");
+    }
+    if l.transparent && l.proxy_in.is_some() && l.proxy_from.is_empty() {
+        s.mistake_at(
+            "transparent",
+            "with proxy_in it wants proxy_from, or any client could choose its address",
+        );
     }
     if s.has("proxy_from") && !s.has("proxy_in") {
         s.mistake_at("proxy_from", "it goes with proxy_in");
@@ -367,6 +374,9 @@ mod tests {
             listen = '127.0.0.1:80'\n\
             front = 'socks5'\n\
             mode = true\n\
+            proxy_in = 'v2'\n\
+            proxy_tlvs = ['alpn', 'sni']\n\
+            transparent = true\n\
             [listener.health]\n\
             rise = 3\n";
         let mistakes = config(text).unwrap_err();
@@ -381,7 +391,10 @@ mod tests {
             "line 8: proxy_out",
             "line 9: a proxy for clients'",
             "line 12: mode",
-            "line 14: rise",
+            "line 14: proxy_tlvs: 'sni' is no TLV",
+            "line 14: proxy_tlvs: it goes with proxy_out",
+            "line 15: transparent: with proxy_in it wants proxy_from",
+            "line 17: rise",
         ] {
             assert!(
                 said.iter().any(|s| s.starts_with(expected)),

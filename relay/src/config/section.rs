@@ -158,6 +158,21 @@ impl<'a, 't> Section<'a, 't> {
         })
     }
 
+    /// Returns whether a key is `true`. A key that is missing is `false`.
+    pub fn flag(&self, key: &'static str) -> bool {
+        let Some(value) = self.take(key) else {
+            return false;
+        };
+        match value.get_ref() {
+            DeValue::Boolean(yes) => *yes,
+            other => {
+                let what = format!("{key}: true or false is wanted, not {}", a(other));
+                self.mistakes.add(value.span().start, what);
+                false
+            }
+        }
+    }
+
     /// Returns a list of values. A single value stands for a list of one.
     pub fn list<T>(&self, key: &'static str, read: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
         let Some(value) = self.take(key) else {

@@ -6,6 +6,7 @@ mod listen;
 mod network;
 mod stream;
 pub mod sys;
+pub mod transparent;
 
 pub use address::{Address, Peer, is_name, plain, source_key};
 pub use listen::{Accepted, BACKLOG, Bound};

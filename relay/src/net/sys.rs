@@ -2,7 +2,7 @@
 //! System calls that no crate wraps safely, the limit of open files, and tests of errors.
 
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -15,6 +15,27 @@ pub fn unsent(socket: impl AsFd) -> io::Result<u32> {
     #[allow(unsafe_code)]
     let bytes: i32 = unsafe { ioctl(socket, Getter::<SIOCOUTQ, i32>::new())? };
     Ok(bytes.try_into().unwrap_or(0))
+}
+
+/// Has connect(2) choose the local port, not bind(2): it then only has to differ from those of other
+/// connections to the same target.
+pub fn choose_port_late(socket: impl AsFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the descriptor is open, and the kernel reads one int, which is there.
+    #[allow(unsafe_code)]
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Takes ownership of a descriptor that this process was started with. Returns `None` if it is not

@@ -291,7 +291,7 @@ async fn reach(
 ) -> Result<Reached, Failure> {
     let began = Instant::now();
     let reached = match &opening.destination {
-        Some(address) => destination(service, address).await,
+        Some(address) => destination(service, address, opening.client.ip()).await,
         None => {
             let pool = match route {
                 Some(route) => service.routes.get(route),
@@ -331,7 +331,8 @@ async fn target(
         };
         let target = attempt.target().clone();
         let entered = target.enter();
-        match balance::connect(&target.peer, service.spec.connect_timeout).await {
+        let from = source.filter(|_| service.spec.transparent);
+        match balance::connect(&target.peer, from, service.spec.connect_timeout).await {
             Ok(stream) => {
                 pool.succeeded(attempt, false);
                 return Ok(Reached {
@@ -356,7 +357,11 @@ async fn target(
 
 /// Connects to the destination that a client of CONNECT or SOCKS5 asked for. Tries only addresses
 /// that the configuration lets clients reach.
-async fn destination(service: &Service, address: &Address) -> Result<Reached, Failure> {
+async fn destination(
+    service: &Service,
+    address: &Address,
+    source: Option<IpAddr>,
+) -> Result<Reached, Failure> {
     let (reach, time) = (&service.spec.reach, service.spec.connect_timeout);
     let found = match timeout(time, balance::resolve(address)).await {
         Ok(Ok(found)) => found,
@@ -382,7 +387,7 @@ async fn destination(service: &Service, address: &Address) -> Result<Reached, Fa
         .filter(may)
         .take(service.spec.retries as usize + 1)
     {
-        match balance::connect(&peer, time).await {
+        match balance::connect(&peer, source.filter(|_| service.spec.transparent), time).await {
             Ok(stream) => {
                 return Ok(Reached {
                     stream,

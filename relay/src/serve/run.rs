@@ -17,7 +17,7 @@ use super::shared::{Admin, Shared};
 use super::upgrade::{self, Itself};
 use crate::config::{self, Config};
 use crate::log::{Log, say};
-use crate::net::sys;
+use crate::net::{sys, transparent};
 use crate::transfer::{Kernel, Mode, Wanted};
 
 /// Messages that tell why the process ends with status 1.
@@ -89,8 +89,17 @@ fn connections_for(descriptors: u64, config: &Config) -> usize {
         .map_or(most, |wanted| wanted.min(most))
 }
 
-/// Returns an error if a listener has the mode `sosplice` and the kernel accepts no splices.
+/// Returns an error if a listener has the mode `sosplice` and the kernel accepts no splices, or if
+/// one is transparent and the kernel does not permit that.
 fn insist(config: &Config, kernel: &Kernel) -> Result<(), Failures> {
+    if let Some(l) = config.listeners.iter().find(|l| l.transparent) {
+        transparent::permitted().map_err(|e| {
+            vec![format!(
+                "{}: transparent: it needs the capability CAP_NET_ADMIN: {e}",
+                l.name
+            )]
+        })?;
+    }
     let wants = |l: &&config::Listener| l.mode == Wanted::Only(Mode::Sosplice);
     match config.listeners.iter().find(wants) {
         Some(l) if !kernel.is_available() => Err(vec![format!(
