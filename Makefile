@@ -111,18 +111,20 @@ uninstall:	## stop and remove what install put there
 	@if cmp -s service/policy.toml $(CONF); then rm $(CONF) && rmdir --ignore-fail-on-non-empty $(dir $(CONF)); \
 	elif [ -e $(CONF) ]; then echo "$(CONF) was changed: it stays"; fi
 
-install-relay:	## install the proxy, its man pages, its unit and an example of its file
+install-relay:	## install the proxy, its man pages, its units and an example of its file
 	@[ -x $(RELAY) ] || { echo "nothing is built yet: run 'make relay' first" >&2; exit 1; }
 	install -D -m 755 $(RELAY) $(DESTDIR)$(PREFIX)/sbin/socksplice-relay
 	install -D -m 644 man/socksplice-relay.8 $(DESTDIR)$(PREFIX)/share/man/man8/socksplice-relay.8
 	install -D -m 644 man/socksplice-relay.toml.5 $(DESTDIR)$(PREFIX)/share/man/man5/socksplice-relay.toml.5
 	install -d $(DESTDIR)$(UNITDIR)
 	sed 's|@SBIN@|$(PREFIX)/sbin|' service/socksplice-relay.service.in > $(DESTDIR)$(UNITDIR)/socksplice-relay.service
+	install -m 644 service/socksplice-relay.socket $(DESTDIR)$(UNITDIR)/socksplice-relay.socket
 	[ -e $(RELAYCONF) ] || install -D -m 644 service/socksplice-relay.toml $(RELAYCONF)
 
 uninstall-relay:	## remove what install-relay put there
 	rm -f $(DESTDIR)$(PREFIX)/sbin/socksplice-relay $(DESTDIR)$(PREFIX)/share/man/man8/socksplice-relay.8 \
-		$(DESTDIR)$(PREFIX)/share/man/man5/socksplice-relay.toml.5 $(DESTDIR)$(UNITDIR)/socksplice-relay.service
+		$(DESTDIR)$(PREFIX)/share/man/man5/socksplice-relay.toml.5 \
+		$(DESTDIR)$(UNITDIR)/socksplice-relay.service $(DESTDIR)$(UNITDIR)/socksplice-relay.socket
 	@if cmp -s service/socksplice-relay.toml $(RELAYCONF); then rm $(RELAYCONF) && rmdir --ignore-fail-on-non-empty $(dir $(RELAYCONF)); \
 	elif [ -e $(RELAYCONF) ]; then echo "$(RELAYCONF) was changed: it stays"; fi
 

@@ -609,7 +609,8 @@ def installs():
         text = f.read().replace("/usr/sbin/", f"{there}/usr/sbin/")
     own = write("socksplice-relay.service", text)
     if shutil.which("systemd-analyze"):
-        out = run("systemd-analyze", "verify", "--man=no", own)
+        shutil.copy(unit.replace(".service", ".socket"), lib.FOLDER.name)
+        out = run("systemd-analyze", "verify", "--man=no", own, path("socksplice-relay.socket"))
         check("socksplice-relay" not in out, out)
     run(*make, "uninstall-relay")
     left = [f for _, _, files in os.walk(there) for f in files]
