@@ -119,11 +119,27 @@ def by_header():
                 check(read_exactly(t, 4) == b"data")
 
 
+def no_way_back():
+    """A client to whose address no answer comes back takes no target down."""
+    more = "proxy_in = 'v2'\nproxy_from = '10.1.0.0/24'\nconnect_timeout = '500ms'\nhealth = { fall = 1 }\n"
+    with server("10.2.0.2") as to, relayed("auto", to, "10.1.0.1:0", more) as relay:
+        with client("10.1.0.1", relay.ports[0]) as s:
+            s.sendall(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes([10, 9, 9, 9, 10, 1, 0, 1]) + struct.pack(">HH", 1, 2))
+            check(is_reset(s)[0], "it was served")
+        check(relay.line()["reason"] == "connect-timeout")
+        check(relay.get()["targets"][0]["up"], "the target is down")
+
+
 def other_family():
     """A client of another family is refused. That is no failure of the target."""
     with server("fd02::2") as to, relayed("auto", to, "10.1.0.1:0", "health = { fall = 1 }\n") as relay:
-        with client("10.1.0.1", relay.ports[0]) as s:
-            check(is_reset(s)[0], "it was served")
+        def ask():
+            try:
+                with socket.create_connection(("10.1.0.1", relay.ports[0]), 60) as s:
+                    return is_reset(s)[0]
+            except ConnectionResetError:    # before connect() has returned
+                return True
+        check(inside("client", ask), "it was served")
         line = relay.line()
         check(line["reason"] == "connect-failed" and "another family" in line["detail"], line)
         check(relay.get()["targets"][0]["up"], "the target is down")
@@ -136,6 +152,7 @@ if __name__ == "__main__":
             case(f"transparent/{mode_name}", sees, mode_name)
             case(f"transparent/{mode_name}_ipv6", sees_ipv6, mode_name)
         case("transparent/by_header", by_header)
+        case("transparent/no_way_back", no_way_back)
         case("transparent/other_family", other_family)
     finally:
         clean()

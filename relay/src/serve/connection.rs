@@ -2,6 +2,7 @@
 //! One connection, from accept(2) to its line in the log.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -308,7 +309,7 @@ async fn reach(
 }
 
 fn connect_failure(peer: &Peer, e: &std::io::Error) -> Failure {
-    let timed_out = e.kind() == std::io::ErrorKind::TimedOut;
+    let timed_out = e.kind() == ErrorKind::TimedOut;
     let reason = if timed_out {
         "connect-timeout"
     } else {
@@ -345,7 +346,9 @@ async fn target(
             }
             Err(e) => {
                 last = connect_failure(&target.peer, &e);
-                if !balance::is_own_shortage(&e) {
+                // The client's address may be why nothing answers. No client takes a target down.
+                let answered = from.is_none() || e.kind() == ErrorKind::ConnectionRefused;
+                if answered && !balance::is_own_shortage(&e) {
                     pool.failed(attempt, &e.to_string());
                 }
             }

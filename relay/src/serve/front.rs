@@ -127,10 +127,11 @@ impl Opening {
         if let Some(name) = &hello.server_name {
             self.tlvs.authority = Some(name.as_bytes().to_vec());
         }
-        self.tlvs.alpn = match &hello.alpn[..] {
-            [only] => Some(only.clone()),
-            _ => None,
-        };
+        match &hello.alpn[..] {
+            [] => {}
+            [only] => self.tlvs.alpn = Some(only.clone()),
+            _ => self.tlvs.alpn = None,
+        }
     }
 
     async fn hello(&mut self, client: &Stream) -> Result<(), Failure> {
