@@ -68,7 +68,7 @@ test-fleet: deb	## lint and try the Ansible role and the Helm chart of contrib/
 check:	## style and lint
 	@scripts/check
 
-demo:	## redis and a mesh-like chain over TCP and paired, in a VM: one table
+demo:	## redis, and a mesh-like chain by haproxy and by the relay, over TCP and paired, in a VM: one table
 	@demo/run $(ARGS)
 
 bench:	## one report of speed, in VMs: pairs, real programs, sockmap sockets, proxies

@@ -6,7 +6,7 @@ over plain TCP and then paired, round by round. JSON on stdout, progress on stde
     redis                               mesh
 
     [client]            [redis]         [wrk]                  [web]
-    redis-benchmark     redis-server    wrk        REDIRECT :80 -> haproxy
+    redis-benchmark     redis-server    wrk        REDIRECT :80 -> haproxy, then socksplice-relay
        eth0                eth0          eth0       eth0            | lo
         |                   |             |          |            nginx
         +------- br0 -------+             +-- br0 ---+
@@ -41,6 +41,16 @@ frontend mesh
 backend app
     http-reuse always
     server app 127.0.0.1:8080
+"""
+
+RELAY = """
+log_format = "off"
+admin = "unix:/tmp/web/relay.sock"
+[[listener]]
+name = "mesh"
+listen = "0.0.0.0:15006"
+to = "127.0.0.1:8080"
+mode = "sosplice"
 """
 
 NGINX = """
@@ -102,6 +112,10 @@ class Redis:
     def renew(self):
         """redis-benchmark makes its connections anew."""
 
+    def forwarded(self):
+        """No proxy."""
+        return {}
+
     def measure(self):
         out = self.client.run(
             "redis-benchmark", "-h", self.server.address, "-p", str(self.port),
@@ -119,10 +133,10 @@ class Redis:
 
 
 class Mesh:
-    """a file of 1 KB, wrk's own 10 connections, which a REDIRECT hands to the proxy beside nginx."""
+    """a file of 1 KB, wrk's own 10 connections, which a REDIRECT hands to haproxy beside nginx."""
 
     title = "mesh: wrk -> iptables REDIRECT -> haproxy -> nginx"
-    rows = {"HTTP": "HTTP GET 1 KB, proxied"}
+    rows = {"HTTP": "HTTP GET 1 KB, haproxy"}
     clients, size = 10, 1024
 
     def __init__(self):
@@ -151,6 +165,10 @@ class Mesh:
                                          stderr=subprocess.DEVNULL)
         self.client.await_port(self.server.address, 80, self.haproxy)
 
+    def forwarded(self):
+        """haproxy does not say how its bytes went."""
+        return {}
+
     def measure(self):
         out = self.client.run("wrk", "-t", "1", "-c", str(self.clients), "-d", f"{SECONDS * 1.5:.0f}s",
                               "--latency", f"http://{self.server.address}/file")
@@ -164,6 +182,34 @@ class Mesh:
         if len(found) != 2 or not m or "Non-2xx" in out or "Socket errors" in out:
             sys.exit(f"wrk printed no figures, or errors: {out}")
         return {"HTTP": {"rps": float(m[1]), **found}}
+
+
+class Relayed(Mesh):
+    """the same chain, with socksplice-relay by SO_SPLICE in the place of haproxy."""
+
+    title = "mesh: wrk -> iptables REDIRECT -> socksplice-relay -> nginx"
+    rows = {"HTTP": "HTTP GET 1 KB, relay"}
+
+    def __init__(self, mesh):
+        self.client, self.server = mesh.client, mesh.server
+        self.containers, self.ports = mesh.containers, mesh.ports
+        mesh.haproxy.terminate()
+        mesh.haproxy.wait()
+        lab.socksplice("feature", "set", "so-splice", "on")
+        lab.write("/tmp/web/relay.toml", RELAY)
+        self.relay = self.server.start("socksplice-relay", "--workers", "1", "--config", "/tmp/web/relay.toml",
+                                       stderr=subprocess.DEVNULL)
+        self.client.await_port(self.server.address, 80, self.relay)
+        self.measure()
+
+    def renew(self):
+        """The relay connects to nginx anew for each connection of wrk."""
+
+    def forwarded(self):
+        """Bytes that the relay has forwarded, both ways, by mode."""
+        status = json.loads(self.server.run("socksplice-relay", "status", "--admin", "unix:/tmp/web/relay.sock"))
+        listener = status["listeners"]["mesh"]
+        return {mode: listener["bytes_up"][mode] + listener["bytes_down"][mode] for mode in listener["bytes_up"]}
 
 
 def set_policy(scene, paired):
@@ -183,6 +229,7 @@ def one(scene, host, paired):
     scene.renew()
     before, accepted = lab.stats(), connections(scene)
     wire = sum(c.device_bytes() for c in scene.containers)
+    forwarded = scene.forwarded()
     look = host.look()
     rows = scene.measure()
     others = host.others(look)
@@ -193,6 +240,7 @@ def one(scene, host, paired):
         "pairs": after["pairs_made"] - before["pairs_made"],
         "connections": connections(scene) - accepted,
         "devices": sum(c.device_bytes() for c in scene.containers) - wire,
+        "forwarded": {mode: n - forwarded[mode] for mode, n in scene.forwarded().items()},
     }
 
 
@@ -244,7 +292,10 @@ def main():
     lab.say(f"restarting redis-server {RESTARTS} times")
     restarted = restarts(redis)
     lab.say(f"starting {Mesh.title}")
-    scenes["proxied HTTP"] = play(Mesh(), host)
+    mesh = Mesh()
+    scenes["haproxy"] = play(mesh, host)
+    lab.say(f"starting {Relayed.title}")
+    scenes["relay"] = play(Relayed(mesh), host)
     json.dump({"schema": 1, "machine": lab.machine(), "scenes": scenes, "restarts": restarted},
               sys.stdout, indent=1)
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """report.py DEMO.json PICTURE.svg: prints the demo's table and draws it.
 
-Fails if less than 99 % of the bytes went by ring when they should have, or if a connection was
-not paired that should have been.
+Fails if less than 99 % of the bytes went by ring when they should have, if a connection was not
+paired that should have been, or if the relay forwarded less than 99 % of its bytes by SO_SPLICE.
 """
 
 import json
@@ -58,6 +58,9 @@ class Scene:
         self.share = self.bytes["ring"] / self.total if self.total else 0.0
         self.pairs, self.connections = (
             sum(r["paired"][k] for r in self.all) for k in ("pairs", "connections"))
+        self.forwarded = sum(sum(r[way]["forwarded"].values()) for r in self.all for way in ("tcp", "paired"))
+        self.relayed = any(r["tcp"]["forwarded"] for r in self.all)
+        self.spliced = sum(r[way]["forwarded"].get("sosplice", 0) for r in self.all for way in ("tcp", "paired"))
         self.devices = {way: sum(r[way]["devices"] for r in self.all) for way in ("tcp", "paired")}
 
     def complaints(self):
@@ -68,6 +71,8 @@ class Scene:
         elif self.share < WANTED:
             yield (f"{self.name}: only {self.share:.2%} of the bytes went by ring "
                    f"when paired, where {WANTED:.0%} are wanted")
+        if self.relayed and self.spliced < max(self.forwarded * WANTED, 1):
+            yield f"{self.name}: only {size(self.spliced)} of {size(self.forwarded)} were forwarded by SO_SPLICE"
         # The bytes of a connection that was never paired are in none of these counters.
         if self.pairs < self.connections:
             yield f"{self.name}: only {paired(self)} were paired"
@@ -111,6 +116,9 @@ def table(scenes):
         rows.append([name] + [c for s in scenes for c in
                               (size(s.bytes[key]), f"{s.bytes[key] / max(s.total, 1):.2%}")])
     rows.append(["connections that were paired"] + [c for s in scenes for c in (f"{s.pairs} of {s.connections}", "")])
+    rows.append(["forwarded by SO_SPLICE, in all rounds"] +
+                [c for s in scenes for c in
+                 ((size(s.spliced), f"{s.spliced / max(s.forwarded, 1):.2%}") if s.relayed else ("-", ""))])
     for way, words in (("tcp", "over TCP"), ("paired", "paired")):
         rows.append([f"seen by the containers' network devices, {words}"] +
                     [c for s in scenes for c in (size(s.devices[way]), "")])
