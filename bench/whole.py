@@ -33,6 +33,7 @@ PARTS = (
     ("SO_SPLICE", "bench/sosplice.json", "bench/sosplice", "sosplice.py"),
     ("SO_SPLICE, path lengths", "bench/sosplice-steady.json", "bench/sosplice --steady", "sosplice.py"),
     ("SO_SPLICE by the number of the BSDs, one direction", "bench/splicebench.json", "bench/splicebench", "splicebench.py"),
+    ("socksplice-relay and other proxies", "bench/proxies.json", "bench/proxies", "proxies.py"),
     ("pairs and relays of kernel threads, splice(2) on sockmap sockets", "uml/native.json", "make bench-native", "uml/report.py"),
 )
 # By how the figures were made.

@@ -75,9 +75,25 @@ def losses_are_marked(folder):
     says(whole.draw(merged), "0.70x LOSES")
 
 
+def proxies(own):
+    """Where the relay by SO_SPLICE has `own` times the throughput of the others, for the same CPU time."""
+    ways = {way: samples(100.0 * own if way == "sosplice" else 100.0, cpu=2.0) for way in whole.load("proxies.py").WAYS}
+    return {"machine": {**MACHINE, "accel": "tcg"}, "commit": "abc", "seconds": 1, "pings": 1, "cap_bits": 8e6, "held": 500,
+            "haproxy_spliced": 0, "plain_kernel": 0, "versions": {"HAProxy": "3"}, "rows": {"1 stream": ways}}
+
+
+def other_proxies_are_named(folder):
+    merged = build(folder, proxies=proxies(0.5))
+    text = "\n".join(whole.text(merged))
+    says(text, "EMULATED", r"socksplice-relay and other proxies: .*\(bench/proxies\)", "0 win, 6 equal, 6 LOSE",
+         r"1 stream: throughput, MB/s +relay SO_SPLICE to HAProxy +0\.50x +LOSES", r"to socat +0\.50x +LOSES",
+         r"CPU seconds .* to HAProxy +1\.00x +equal")
+    says("\n".join(whole.tables(folder, merged)), r"throughput, MB/s", r"1 stream .* 0\.50x ")
+
+
 def not_run_is_said(folder):
     merged = build(folder, bench="{", native=native(2.0))
-    says("\n".join(whole.text(merged)), "NOT RUN", r"pairs: bench/run\n", "bench/psock", "bench/sosplice")
+    says("\n".join(whole.text(merged)), "NOT RUN", r"pairs: bench/run\n", "bench/psock", "bench/sosplice", "bench/proxies")
     assert [p["run"] for p in merged["parts"]].count(True) == 1
 
 
@@ -143,7 +159,7 @@ def instructions_find_their_functions(folder):
 
 
 failed = 0
-for test in (sections_stay_apart, losses_are_marked, not_run_is_said, machines_itself, older_figures, everything_is_written,
+for test in (sections_stay_apart, losses_are_marked, other_proxies_are_named, not_run_is_said, machines_itself, older_figures, everything_is_written,
              figures_are_kept, instructions_find_their_functions):
     with tempfile.TemporaryDirectory() as place:
         try:
