@@ -20,6 +20,18 @@ lock() { # lock NAME
 	flock -n 9 || { say "waiting for another run that prepares $1"; flock 9; }
 }
 
+# How kbuild is called for a kernel of scripts/kernels: sets the array kbuild.
+kbuild_for() { # kbuild_for KERNEL
+	kbuild=(make)
+	case $1 in
+	7) kbuild=("$ROOT/scripts/in-trixie" make) ;;
+	6.12-arm64) kbuild+=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- CC=aarch64-linux-gnu-gcc-12) ;;
+	7-arm64) kbuild=("$ROOT/scripts/in-trixie" make ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu-
+		CC=aarch64-linux-gnu-gcc-14) ;;
+	uml) kbuild+=(ARCH=um SOCKSPLICE_HOOK_BY_OPS=y) ;;
+	esac
+}
+
 # A kernel that is built outside its source names the source by an absolute path. After this
 # it names it from its own folder, so modules can be built for it when the tree has moved.
 make_movable() { # make_movable OBJ SOURCE
@@ -67,10 +79,13 @@ apt_keyring() {
 	[ ! -r $k ] || echo "[signed-by=$k] "
 }
 
+# A NAME that ends in -arm64 prefers arm64's packages; those of amd64 are PACKAGE:amd64.
 apt_in() { # apt_in NAME apt-get|apt-cache ARG...
-	local dir=$BUILD/apt/$1 tool=$2
+	local dir=$BUILD/apt/$1 tool=$2 foreign=()
+	[ "${1%-arm64}" = "$1" ] ||
+		foreign=(-o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o APT::Architectures::=amd64)
 	shift 2
-	"$tool" -q -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+	"$tool" -q ${foreign[@]+"${foreign[@]}"} -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=/dev/null \
 		-o Dir::State::lists="$dir/lists" -o Dir::Cache="$dir/cache" \
 		-o Dir::State::status=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
 		-o APT::Sandbox::User=root -o Debug::NoLocking=1 \
