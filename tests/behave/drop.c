@@ -381,7 +381,7 @@ static void asleep_in_epoll(void)
 
 		start(&k);
 		MUST(epoll_ctl(ep, EPOLL_CTL_ADD, k.b, &ev));
-		call_start(&c, SYS_epoll_wait, (long)ep, (long)&got, 1L, -1L, 0L, 0L);
+		CALL_EPOLL(&c, ep, &got);
 		call_blocked(&c);
 		drop_and_wait(&k);
 		SAY(send(k.a, "abc", 3, 0));

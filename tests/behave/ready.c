@@ -62,7 +62,7 @@ static void select_wakes(void)
 	conn_start(&k);
 	FD_ZERO(&set);
 	FD_SET(k.b, &set);
-	call_start(&c, SYS_select, (long)(k.b + 1), (long)&set, 0L, 0L, 0L, 0L);
+	CALL_SELECT(&c, k.b + 1, &set);
 	call_blocked(&c);
 	SAY(send(k.a, "x", 1, 0));
 	SAY(call_end(&c));
@@ -82,7 +82,7 @@ static void epoll_level(void)
 	conn_start(&k);
 	SAY(epoll_ctl(ep, EPOLL_CTL_ADD, k.b, &ev));
 	SAY(epoll_wait(ep, &ev, 1, 0));
-	call_start(&c, SYS_epoll_wait, (long)ep, (long)&ev, 1L, -1L, 0L, 0L);
+	CALL_EPOLL(&c, ep, &ev);
 	call_blocked(&c);
 	SAY(send(k.a, "abc", 3, 0));
 	SAY(call_end(&c));

@@ -312,4 +312,14 @@ bool has_32_bit_calls(void)
 	waitpid(pid, &status, 0);
 	return !status;
 }
+#else
+long call32(long, int, int, int, void *, unsigned long)
+{
+	return -ENOSYS;
+}
+
+bool has_32_bit_calls(void)
+{
+	return false;
+}
 #endif

@@ -338,7 +338,6 @@ static void rings_again(void)
 	check(counter("ring_bytes") == before + 15000, "not all by ring");
 }
 
-#ifdef __x86_64__
 static void *reading_32(void *arg)
 {
 	enum { READ = 3, LEN = 100 };
@@ -374,7 +373,6 @@ static void reader_of_32_bit(void)
 	pthread_join(reader.thread, NULL);
 	check(reader.len == 100, "%zd", (ssize_t)reader.len);
 }
-#endif
 
 /* A paired connection p, c is spliced at p, goes back to TCP, and then the loop is closed at c. */
 static void loop_after_unpairing(void)
@@ -415,8 +413,6 @@ const struct sock_case leg_cases[] = {
 	{ "pairs-dropped-while-spliced", pairs_dropped },
 	{ "rings-again-after-splice", rings_again },
 	{ "ELOOP-after-un-pairing", loop_after_unpairing },
-#ifdef __x86_64__
 	{ "reader-of-32-bit-asleep", reader_of_32_bit },
-#endif
 	{}
 };

@@ -96,7 +96,6 @@ static void literal_others(void)
 	      "%s", strerror(errno));
 }
 
-#ifdef __x86_64__
 /* A 32-bit program's struct is another one: it may give an int. */
 static void literal_32_bit(void)
 {
@@ -134,7 +133,6 @@ static void literal_32_bit(void)
 	ret = call32(SETSOCKOPT, r.p, SOL_SOCKET, SO_SPLICE, &low->fd, sizeof(low->fd));
 	check(!ret, "%s", strerror(-ret));
 }
-#endif
 
 /* Switched off it is unknown to the kernel, and the module's own call works. */
 static void literal_off(void)
@@ -217,9 +215,7 @@ const struct sock_case literal_cases[] = {
 	{ "SOL_SOCKET", literal_moves },
 	{ "SOL_SOCKET-errors", literal_errors },
 	{ "SOL_SOCKET-other-options", literal_others },
-#ifdef __x86_64__
 	{ "SOL_SOCKET-32-bit", literal_32_bit },
-#endif
 	{ "SOL_SOCKET-switched-off", literal_off },
 	{ "SOL_SOCKET-ftrace_enabled", literal_ftrace },
 	{}

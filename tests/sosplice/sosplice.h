@@ -97,11 +97,12 @@ void set_buf(int fd, int snd, int rcv);
 #define PUMP_BYTES	65536
 uint64_t pump_start(struct relay *r);
 
-#ifdef __x86_64__
-/* As a 32-bit program calls: -errno. */
+/* As a 32-bit program calls: -errno. The numbers are those of x86. */
 long call32(long nr, int fd, int level, int name, void *arg, unsigned long len);
-/* A kernel without them answers with SIGSEGV. */
+/* A kernel without them answers with SIGSEGV. A 64-bit program on arm64 cannot make one. */
 bool has_32_bit_calls(void);
+#ifndef MAP_32BIT
+#define MAP_32BIT	0
 #endif
 
 #endif
