@@ -5,7 +5,8 @@
  * The host's root file system comes over 9p, or by User Mode Linux's hostfs, read-only,
  * under an overlay in memory: everything that the host has installed can be used,
  * anything may be written, nothing of it stays. The project folder is the host's own,
- * read-only.
+ * read-only. A VM of another architecture has another root file system. The project folder
+ * then is a share of its own, and the job's "programs" is a folder of what was built for it.
  * Three virtio-serial ports lead out, so that what a command prints, what the
  * kernel prints (on the serial console) and the verdict never mix. User Mode Linux has
  * none: there the first two are files in the out folder, and ctl a serial line.
@@ -385,7 +386,10 @@ static void setup_root(char *project, char *out)
 	mkdirs("/new/run/lock");
 	snprintf(from, sizeof(from), "/lower%s", project);
 	snprintf(to, sizeof(to), "/new%s", project);
-	bind_ro(from, to);
+	if (cmdline_arg("vm.project_apart"))
+		mount_host("project", project, to, MS_RDONLY, "loose");
+	else
+		bind_ro(from, to);
 	snprintf(to, sizeof(to), "/new%s", out);
 	mount_host("out", out, to, 0, "mmap");
 	do_mount("/dev", "/new/dev", NULL, MS_MOVE, NULL);
@@ -417,6 +421,25 @@ static void setup_system(const char *krel_modules, const char *krel)
 	bind_ro(krel_modules, path);
 	sethostname("vm", 2);
 	loopback_up();
+}
+
+/* Tests find what was built for this architecture where the host's own programs lie. */
+static void bind_programs(const char *programs, const char *project)
+{
+	char from[4200], to[4200];
+	struct dirent *e;
+	DIR *d = *programs ? opendir(programs) : NULL;
+
+	while (d && (e = readdir(d))) {
+		if (e->d_name[0] == '.')
+			continue;
+		snprintf(from, sizeof(from), "%s/%s", programs, e->d_name);
+		snprintf(to, sizeof(to), "%s/build/%s", project, e->d_name);
+		if (mount(from, to, NULL, MS_BIND, NULL))
+			die("cannot mount %s on %s", from, to);
+	}
+	if (d)
+		closedir(d);
 }
 
 static void dump_tasks(void)
@@ -568,6 +591,7 @@ int main(void)
 		die("no command");
 	environ = envs;
 	setup_system(job_get("modules", ""), job_get("krel", ""));
+	bind_programs(job_get("programs", ""), project);
 	load_socksplice();
 	if (atoi(job_get("systemd", "0")))
 		leave_pid1_to_systemd();
