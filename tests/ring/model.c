@@ -7,7 +7,7 @@
 
 #include <time.h>
 
-#define MODEL_SIZE_MAX	(1u << 16)
+#define MODEL_SIZE_MAX	(RING_PAGE_SHIFT < 14 ? 1u << 16 : 4 * RING_PAGE_SIZE)
 
 struct model {
 	struct ring *r;
