@@ -9,13 +9,10 @@
 #include <linux/ptrace.h>
 #include <linux/socket.h>
 #include <linux/tcp.h>
+#include <net/tcp.h>
 #include <asm/syscall.h>
-#include <asm/unistd.h>
 
-/* Elsewhere task_pt_regs() may read a stack that is gone, and socketcall(2) is a native call. */
-#if !defined(CONFIG_X86_64) && !defined(CONFIG_ARM64) && !defined(CONFIG_UML)
-#error "socksplice wants an x86-64 or arm64 kernel"
-#endif
+#include "compat/callers.h"
 
 /* copy_to_user() from a kernel address that is not mapped: true if it fails like one to such a user
  * address, false if the kernel may oops (arm64). User Mode Linux is for tests, and no test does
@@ -27,20 +24,8 @@
 #define COMPAT_COPY_FROM_BAD_SOURCE_FAILS	0
 #endif
 
-/* The numbers of getsockopt(2) in the tables of other callers, or -1. The native tables have no
- * call that sleeps under these numbers. x32 sets a bit. ia32 programs may also use socketcall(2).
- */
-#if defined(CONFIG_X86_64)
-#define COMPAT_NR_BITS			~__X32_SYSCALL_BIT
-#define COMPAT_NR_GETSOCKOPT_32		365
-#define COMPAT_NR_GETSOCKOPT_X32	542
-#define COMPAT_NR_SOCKETCALL		102
-#else
-#define COMPAT_NR_BITS			~0
-#define COMPAT_NR_GETSOCKOPT_32		(IS_ENABLED(CONFIG_ARM64) ? 295 : -1)
-#define COMPAT_NR_GETSOCKOPT_X32	-1
-#define COMPAT_NR_SOCKETCALL		-1
-#endif
+/* TCP copies the name that lies at this offset from NULL. Nothing is mapped in the first page. */
+static_assert(offsetofend(struct tcp_ulp_ops, name) <= SZ_4K);
 
 /* True if @task, which is not the current one and belongs to a user, is in a getsockopt(TCP_ULP),
  * or perhaps is. The answer is exact for a task that stays in its system call meanwhile. Under RCU

@@ -65,6 +65,14 @@ struct ring {
 	u32 head_cache;		/* the consumer's last view of head */
 };
 
+#ifdef __KERNEL__
+/* What one side writes for each message is in no cache line of the other side. */
+static_assert(offsetof(struct ring, tail) >=
+	      ALIGN(offsetofend(struct ring, filled), SMP_CACHE_BYTES));
+static_assert(offsetof(struct ring, head) >=
+	      ALIGN(offsetofend(struct ring, pages), SMP_CACHE_BYTES));
+#endif
+
 static inline void ring_init(struct ring *r, u32 size)
 {
 	r->size = size;
