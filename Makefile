@@ -131,6 +131,10 @@ uninstall-relay:	## remove what install-relay put there
 deb: cli relay	## build the Debian packages into build/deb
 	@scripts/deb "$(VERSION)"
 
+deb-arm64: deb	## build the package of the command line and the module for arm64, too
+	@tests/vm/cross cli
+	@scripts/deb "$(VERSION)" arm64
+
 # The key first, as building takes long.
 apt-repo:	## make a signed apt repository of these packages in build/apt-repo: KEY=FINGERPRINT
 	@scripts/apt-repo --check "$(KEY)"
@@ -144,4 +148,4 @@ clean:	## remove what was built, but keep what was downloaded
 distclean: clean	## remove the downloads too
 	rm -rf build
 
-.PHONY: all help deps cli relay module sign-module modules test test-full test-debug test-uml test-fleet check demo bench bench-native install uninstall install-relay uninstall-relay deb apt-repo clean distclean
+.PHONY: all help deps cli relay module sign-module modules test test-full test-debug test-uml test-fleet check demo bench bench-native install uninstall install-relay uninstall-relay deb deb-arm64 apt-repo clean distclean
