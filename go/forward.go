@@ -201,6 +201,11 @@ func (f *forwarder) carry(t *Traffic, source, sink end) error {
 		t.Refused = ErrNotTCP
 	} else if err := Splice(source.tcp, sink.tcp, Options{}); err == nil {
 		eof, err := f.await(t, source)
+		if err != nil && !is(err, unix.ELOOP, unix.EPIPE) && !source.connected() {
+			// The source has failed. What it had received before can still be read.
+			t.Copied, _ = io.Copy(sink.Conn, source.Conn)
+			return err
+		}
 		if err != nil || eof {
 			return err
 		}
