@@ -129,7 +129,10 @@ class Uml:
     def off(self):
         self.process.stdin.write(b"off\n")
         self.process.stdin.flush()
-        self.process.wait(30)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.die("the kernel does not end")
 
 
 def set_up(uml, ring_size, ring_max):
