@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -209,6 +210,41 @@ void load(const char *params)
 	check(!syscall(SYS_finit_module, module_fd, params, 0), "insmod: %s", strerror(errno));
 }
 
+bool may_attach(void)
+{
+	return !system("socksplice feature show | grep -q '^ *splice_hook: *installed'");
+}
+
+void wait_may_attach(void)
+{
+	long start = ms();
+
+	while (!may_attach())
+		check(ms() - start < 60000, "the module attaches to no socket");
+}
+
+int log_open(void)
+{
+	int fd = open("/dev/kmsg", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	check(fd >= 0 && lseek(fd, 0, SEEK_END) >= 0, "/dev/kmsg: %s", strerror(errno));
+	return fd;
+}
+
+void log_wait(int fd, const char *text)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	char line[8192];
+	int n;
+
+	do {
+		check(poll(&p, 1, 60000) == 1, "the log does not say: %s", text);
+		n = read(fd, line, sizeof(line) - 1);
+		line[n > 0 ? n : 0] = 0;
+	} while (!strstr(line, text));
+	close(fd);
+}
+
 static bool run(const struct held_case *c)
 {
 	int status;
@@ -216,6 +252,7 @@ static bool run(const struct held_case *c)
 
 	unload();
 	load("enroll_all=1 so_splice=1");
+	wait_may_attach();
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {

@@ -49,6 +49,14 @@ void load(const char *params);
 void unload_is_refused(const char *what);
 void unload(void);	/* as often as it takes while a grace period ends */
 
+/* Other architectures than x86 attach to no socket before calls from before load() have left. */
+bool may_attach(void);
+void wait_may_attach(void);
+
+/* What the kernel logs from log_open() on. */
+int log_open(void);
+void log_wait(int fd, const char *text);
+
 struct held_case {
 	const char *name;
 	void (*run)(void);
