@@ -173,7 +173,8 @@ long call_end(struct call *c);			/* its result, errno set */
 #define CALL_POLL(c, pfd) call_start(c, SYS_ppoll, (long)(pfd), 1L, 0L, 0L, 0L, 0L)
 #define CALL_SELECT(c, n, set) call_start(c, SYS_pselect6, (long)(n), (long)(set), 0L, 0L, 0L, 0L)
 #endif
-#define CALL_EPOLL(c, ep, ev) call_start(c, SYS_epoll_pwait, (long)(ep), (long)(ev), 1L, -1L, 0L, 0L)
+#define CALL_EPOLL(c, ep, ev) \
+	call_start(c, SYS_epoll_pwait, (long)(ep), (long)(ev), 1L, -1L, 0L, 0L)
 
 /* start.c: a connection that stays in SYN_SENT until slow_accept(): the listener's queue of
  * one is taken by another.

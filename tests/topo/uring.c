@@ -111,7 +111,9 @@ static void exchange(struct ring *r, int fd, char *buf, unsigned int size, int b
 
 int main(int argc, char **argv)
 {
-	struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in to = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
 	const int listener = socket(AF_INET, SOCK_STREAM, 0);
 	socklen_t len = sizeof(to);
 	struct ring r = { 0 };
