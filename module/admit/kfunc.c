@@ -91,6 +91,8 @@ __bpf_kfunc int bpf_sock_splice_pair(struct bpf_sock_ops_kern *skops,
 
 __bpf_kfunc_end_defs();
 
+COMPAT_ALIGN_BTF_IDS;
+
 BTF_KFUNCS_START(tracing_kfuncs)
 BTF_ID_FLAGS(func, bpf_sock_splice_pair_sk, COMPAT_KF_TRUSTED_ARGS)
 BTF_ID_FLAGS(func, bpf_sock_splice_no_policy)

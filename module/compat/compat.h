@@ -55,6 +55,12 @@
 #define COMPAT_KF_TRUSTED_ARGS	0
 #endif
 
+/* The macros of BTF id sets leave their section in a module with an alignment of one byte. The
+ * compiler takes a set for aligned, and arm64's loads then drop the low bits of its address: the
+ * module would search beyond the set. Belongs before the first set of a file.
+ */
+#define COMPAT_ALIGN_BTF_IDS	asm(".pushsection .BTF_ids, \"a\"; .balign 8; .popsection")
+
 /* accept() on an MPTCP listener knows the children that speak plain TCP by their sk_prot, and
  * warns about ours. A fix came in 6.18, and in 6.12.60 of the long-term kernels. It shows in no
  * header, so the version has to tell.
