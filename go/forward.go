@@ -138,50 +138,69 @@ type forwarder struct {
 }
 
 // fail records a failure. The first one counts, but a sink that is gone only says EPIPE: the other
-// direction, which reads from there, may find out why.
+// direction, which reads from there, may find out why. The caller holds mu.
 func (f *forwarder) fail(side int, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.failure == nil || f.failed == side && is(f.failure.Err, unix.EPIPE) {
 		f.failed = side
 		f.failure = &Error{f.ends[side].Conn, err}
 	}
 }
 
-// pass forwards in one direction, from ends[i] to the other end.
-func (f *forwarder) pass(i int) {
+// end records that direction i is over, and the error that ended it, in one step: the other
+// direction must not take a stream that was cut off for a complete one. It returns that error, and
+// whether the stream has ended as its sender wanted.
+func (f *forwarder) end(i int, err error) (failed int, _ error, complete bool) {
 	source, sink := f.ends[i], f.ends[1-i]
-	err := f.carry(&f.traffic[i], source, sink)
+	failed = i
+	// A failed copy may have failed at either end.
+	if err != nil && (!sink.connected() || is(err, unix.EPIPE)) {
+		failed = 1 - i
+	}
+	// The other direction, at its own end, shuts this source after it has set done.
+	gone := !source.connected()
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.done[i] = true
-	otherDone := f.done[1-i]
-	f.mu.Unlock()
-	failed := i
-	switch {
-	case err != nil:
-		// A failed copy may have failed at either end.
-		if !sink.connected() || is(err, unix.EPIPE) {
-			failed = 1 - i
-		}
-	case !otherDone && !source.connected():
+	if err == nil && gone && !f.done[1-i] {
 		// After a reset of the source, a write of the other direction may have taken the
 		// error. A read then only finds an end of stream.
 		err = unix.ECONNRESET
-	default:
-		err = sink.closeWrite()
-		failed = 1 - i
-		if is(err, unix.ENOTCONN) {
-			// The other direction, if it goes on, reads from this end and finds the error.
-			err = nil
-			if otherDone {
-				err = unix.ECONNRESET
-			}
+	}
+	complete = err == nil && f.failure == nil
+	if err != nil {
+		f.fail(failed, err)
+	}
+	return failed, err, complete
+}
+
+// passEnd closes the sink of direction i for writing.
+func (f *forwarder) passEnd(i int) error {
+	err := f.ends[1-i].closeWrite()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if is(err, unix.ENOTCONN) {
+		// The other direction, if it goes on, reads from this end and finds the error.
+		err = nil
+		if f.done[1-i] {
+			err = unix.ECONNRESET
 		}
+	}
+	if err != nil {
+		f.fail(1-i, err)
+	}
+	return err
+}
+
+// pass forwards in one direction, from ends[i] to the other end.
+func (f *forwarder) pass(i int) {
+	source, sink := f.ends[i], f.ends[1-i]
+	failed, err, complete := f.end(i, f.carry(&f.traffic[i], source, sink))
+	if complete {
+		failed, err = 1-i, f.passEnd(i)
 	}
 	if err == nil {
 		return
 	}
-	f.fail(failed, err)
 	// A server may answer and close before it has read everything. What it has sent can still be
 	// read, and must arrive: the other direction then ends by itself.
 	if failed != i && !sink.connected() && source.connected() {

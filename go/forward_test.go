@@ -214,6 +214,55 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 }
 
+// cutOff is a server that resets the connection in the middle of its answer, while the client goes on
+// sending. A write to the server may take the error of the reset, and a read there then finds an end
+// of stream. The client must not take what came for the whole answer.
+func cutOff(t *testing.T) {
+	l := listen(t)
+	client, a := connect(t, l)
+	b, server := connect(t, l)
+	done := make(chan error, 1)
+	go func() {
+		_, err := Forward(a, b)
+		a.Close()
+		b.Close()
+		done <- err
+	}()
+	begin(t, client, server)
+	writer := make(chan struct{})
+	go func() {
+		defer close(writer)
+		for part := random(1000); ; {
+			if _, err := client.Write(part); err != nil {
+				return
+			}
+		}
+	}()
+	go func() {
+		server.SetLinger(0)
+		server.Write(random(3_000_000))
+	}()
+	if _, err := io.ReadFull(client, make([]byte, 100_000)); err != nil {
+		t.Error(err)
+	}
+	server.Close()
+	// The client's own write may have taken the error of the reset. Then there is no connection.
+	if _, err := io.Copy(io.Discard, client); err == nil && newEnd(client).connected() {
+		t.Error("the answer looks complete")
+	}
+	if err := <-done; err == nil {
+		t.Error("no error")
+	}
+	client.Close()
+	<-writer
+}
+
+func TestCutOff(t *testing.T) {
+	for n := 0; n < 50 && !t.Failed(); n++ {
+		cutOff(t)
+	}
+}
+
 // The close of a connection ends Forward, and resets the other one.
 func TestClose(t *testing.T) {
 	l := listen(t)
