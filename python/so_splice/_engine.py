@@ -252,6 +252,7 @@ class Engine:
     """Both directions. run() moves what can be moved; interest() says what to wait for."""
 
     def __init__(self, a: socket.socket, b: socket.socket) -> None:
+        _option.refuse_tls(a, b)
         self.ends = (a, b)
         self.flows = (Flow(a, b), Flow(b, a))
         self.failure: Optional[Tuple[OSError, str]] = None
@@ -386,6 +387,9 @@ def forward(a: socket.socket, b: socket.socket) -> Report:
 
     The calling thread waits, so give each connection a thread. No other code may read from or
     write to the sockets meanwhile, which are non-blocking; their timeouts have no effect.
+
+    Raises TypeError for an ssl.SSLSocket, because the kernel forwards beneath TLS. Sockets of other
+    TLS libraries are not recognised: pass none.
 
     Raises ForwardError if a connection fails. From the start of the function on, closing the
     sockets resets their connections (SO_LINGER); a success undoes that. So after an error close

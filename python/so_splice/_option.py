@@ -7,6 +7,7 @@ import errno
 import math
 import socket
 import struct
+import sys
 
 # As in socksplice.h(3).
 _LEVEL = socket.IPPROTO_IP
@@ -16,6 +17,16 @@ _UNAVAILABLE = (errno.ENOPROTOOPT, errno.EPERM, errno.EINVAL, errno.EPROTONOSUPP
                 errno.ENOTCONN, errno.EACCES, errno.EOPNOTSUPP, errno.EINTR)
 
 
+def refuse_tls(*sockets: socket.socket) -> None:
+    """Raises TypeError if one is an ssl.SSLSocket: the kernel would forward ciphertext of one TLS
+    connection into another, or send plaintext where the peer expects TLS."""
+    # A program that has not imported ssl has no such socket.
+    tls = getattr(sys.modules.get("ssl"), "SSLSocket", None)
+    if tls and any(isinstance(s, tls) for s in sockets):
+        raise TypeError("the kernel forwards beneath TLS: copy between ssl.SSLSocket objects "
+                        "by recv() and sendall()")
+
+
 def splice(source: socket.socket, sink: socket.socket, *, max_bytes: int = 0,
            idle: float = 0.0) -> None:
     """Has the kernel forward to sink what source receives. What source has received and nobody
@@ -23,8 +34,11 @@ def splice(source: socket.socket, sink: socket.socket, *, max_bytes: int = 0,
     or after idle seconds without a byte, with ETIMEDOUT; 0 means no limit. It also ends with
     the source's stream, and with an error.
 
-    Raises ValueError if a limit is out of range, else OSError as in so_splice(4). Both sockets
-    are then unchanged. is_unavailable() tells after which errors a program should copy."""
+    Raises TypeError for an ssl.SSLSocket, because the kernel forwards beneath TLS. Sockets of other
+    TLS libraries are not recognised: pass none. Raises ValueError if a limit is out of range, else
+    OSError as in so_splice(4). Both sockets are then unchanged. is_unavailable() tells after which
+    errors a program should copy."""
+    refuse_tls(source, sink)
     if not 0 <= max_bytes < 1 << 63:
         raise ValueError("max_bytes must be 0 to 2**63 - 1")
     if not 0 <= idle < 1 << 40:

@@ -15,7 +15,7 @@ __all__ = ["forward"]
 
 async def forward(a: socket.socket, b: socket.socket) -> Report:
     """so_splice.forward() for asyncio. The sockets are connected, non-blocking, and of no
-    transport or stream: use loop.sock_accept() and loop.sock_connect(). While the kernel forwards,
+    transport or stream: use loop.sock_accept() and loop.sock_connect(). TLS is refused. While the kernel forwards,
     nothing wakes the task.
 
     If the task is cancelled, the splices end. Bytes that were read and not yet written are lost,

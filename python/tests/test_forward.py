@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import socket
+import ssl
 import struct
 import threading
 import unittest
@@ -30,6 +31,11 @@ def read_all(s):
 def reset(s):
     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     s.close()
+
+
+def tls(s):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return context.wrap_socket(s, do_handshake_on_connect=False, server_hostname="localhost")
 
 
 async def forward_async(a, b):
@@ -152,6 +158,18 @@ class Forwards:
         self.assertEqual(raised.exception.report.b_to_a.total, 30_001)
 
 
+    def test_tls(self):
+        """Neither end may be TLS, and the other one stays as it is."""
+        linger = self.a.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)
+        self.b = self.stack.enter_context(tls(self.b))
+        for ends in ((self.a, self.b), (self.b, self.a)):
+            with self.assertRaisesRegex(TypeError, "TLS"):
+                Thread(type(self).forward, *ends).join()
+        self.assertEqual(self.a.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8), linger)
+        self.a.settimeout(TIME)
+        self.exchange(self.client, self.a)
+
+
 class Blocking(Forwards, unittest.TestCase):
     forward = staticmethod(so_splice.forward)
 
@@ -179,6 +197,12 @@ class Option(unittest.TestCase):
             for limits in ({"max_bytes": -1}, {"max_bytes": 1 << 63}, {"idle": -1}, {"idle": 1e300}):
                 with self.assertRaises(ValueError):
                     so_splice.splice(a, b, **limits)
+
+    def test_tls(self):
+        with tls(socket.socket()) as a, socket.socket() as b:
+            for ends in ((a, b), (b, a)):
+                with self.assertRaisesRegex(TypeError, "TLS"):
+                    so_splice.splice(*ends)
 
     def test_probe(self):
         offered = True
