@@ -6,7 +6,7 @@ use std::env;
 use std::io;
 use std::net::SocketAddr;
 use std::process::exit;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
@@ -15,6 +15,10 @@ use so_splice::{Report, Traffic};
 
 const LISTENER: Token = Token(0);
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
+/// Time that bytes have to reach their peers after a connection has failed.
+const LAST_BYTES: Duration = Duration::from_secs(1);
+/// Time between two looks at them.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A connection to the server that is being made, or both.
 enum Session {
@@ -40,6 +44,8 @@ struct Relay {
     to: SocketAddr,
     sessions: HashMap<Token, Session>,
     next: usize,
+    /// Those that have failed, and when.
+    failed: Vec<(Box<Forwarder>, Instant)>,
 }
 
 impl Relay {
@@ -83,14 +89,33 @@ impl Relay {
             Some(Session::Forwarding(forwarder)) => forwarder,
         };
         let mut forwarder = session;
-        // After an error the forwarder is dropped, which resets both connections.
-        let progress = forwarder.advance()?;
-        if let Progress::Done(report) = progress {
-            say(&report);
-        } else {
-            self.sessions.insert(token, Session::Forwarding(forwarder));
+        match forwarder.advance() {
+            Ok(Progress::Done(report)) => say(&report),
+            Ok(progress) => {
+                self.sessions.insert(token, Session::Forwarding(forwarder));
+                return Ok(progress == Progress::More);
+            }
+            Err(e) => {
+                self.failed.push((forwarder, Instant::now()));
+                return Err(e.into());
+            }
         }
-        Ok(progress == Progress::More)
+        Ok(false)
+    }
+
+    /// Drops the forwarders that have failed, which resets their connections, once their last bytes
+    /// have arrived.
+    fn drop_failed(&mut self) {
+        self.failed
+            .retain(|(forwarder, since)| forwarder.has_unsent() && since.elapsed() < LAST_BYTES);
+    }
+
+    /// Returns how long to wait for an event.
+    fn wait(&self, more: bool) -> Option<Duration> {
+        if more {
+            return Some(Duration::ZERO);
+        }
+        (!self.failed.is_empty()).then_some(PAUSE)
     }
 }
 
@@ -108,13 +133,15 @@ fn main() -> io::Result<()> {
         to: address(to)?,
         sessions: HashMap::new(),
         next: 0,
+        failed: Vec::new(),
     };
     let registry = relay.poll.registry();
     registry.register(&mut listener, LISTENER, Interest::READABLE)?;
     let mut events = Events::with_capacity(256);
     let mut more: Vec<Token> = Vec::new();
     loop {
-        let wait = (!more.is_empty()).then_some(Duration::ZERO);
+        relay.drop_failed();
+        let wait = relay.wait(!more.is_empty());
         match relay.poll.poll(&mut events, wait) {
             Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
             _ => {}

@@ -43,7 +43,8 @@ pub enum Progress {
 ///
 /// From the first call on, closing the sockets resets their connections (`SO_LINGER` of zero), until
 /// [`Progress::Done`] undoes that. Dropping the forwarder before ends the splices and resets both
-/// connections.
+/// connections. A reset discards what their peers have not received yet. So after an error keep the
+/// forwarder until [`has_unsent`](Self::has_unsent) is false, a second at most, before dropping it.
 ///
 /// # Example
 /// ```
@@ -122,7 +123,9 @@ impl Forwarder {
     ///
     /// # Errors
     /// Returns an [`Error`] once, if one of the connections fails; it has the byte counts too.
-    /// Dropping the forwarder then resets both connections.
+    /// Dropping the forwarder then resets both connections. Bytes that were forwarded before may
+    /// still be on their way: keep it until [`has_unsent`](Self::has_unsent) is false, a second at
+    /// most, before dropping it.
     pub fn advance(&mut self) -> Result<Progress, Error> {
         if self.ended {
             return Ok(Progress::Done(self.report()));
@@ -143,6 +146,14 @@ impl Forwarder {
     #[must_use]
     pub fn report(&self) -> Report {
         self.engine.report()
+    }
+
+    /// True if dropping the forwarder after an error would discard bytes that a peer has not
+    /// acknowledged. No event tells when that ends: look again every few milliseconds. A peer that
+    /// does not read can keep it true for ever, so set a limit.
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        Engine::has_unsent([&self.a, &self.b])
     }
 
     /// Returns the first socket.

@@ -8,6 +8,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::Duration;
+#[cfg(feature = "mio")]
+use std::time::Instant;
 
 use so_splice::{Error, Report, Side, Way};
 
@@ -46,6 +48,17 @@ fn tokio(first: Way, a: TcpStream, b: TcpStream) -> Result<Report, Error> {
 
 #[cfg(feature = "mio")]
 fn mio(first: Way, a: TcpStream, b: TcpStream) -> Result<Report, Error> {
+    mio_with(first, a, b, wait_for_last_bytes)
+}
+
+/// Calls `failed` after an error, before the forwarder is dropped.
+#[cfg(feature = "mio")]
+fn mio_with(
+    first: Way,
+    a: TcpStream,
+    b: TcpStream,
+    failed: impl FnOnce(&so_splice::mio::Forwarder),
+) -> Result<Report, Error> {
     use mio::{Events, Interest, Poll, Token};
     use so_splice::mio::{Forwarder, Progress};
 
@@ -63,11 +76,24 @@ fn mio(first: Way, a: TcpStream, b: TcpStream) -> Result<Report, Error> {
         .register(&mut forwarder, Token(0), both)
         .unwrap();
     loop {
-        match forwarder.advance()? {
-            Progress::Waiting => poll.poll(&mut events, None).unwrap(),
-            Progress::More => {}
-            Progress::Done(report) => return Ok(report),
+        match forwarder.advance() {
+            Ok(Progress::Waiting) => poll.poll(&mut events, None).unwrap(),
+            Ok(Progress::More) => {}
+            Ok(Progress::Done(report)) => return Ok(report),
+            Err(e) => {
+                failed(&forwarder);
+                return Err(e);
+            }
         }
+    }
+}
+
+/// What a program does before it drops the forwarder after an error.
+#[cfg(feature = "mio")]
+fn wait_for_last_bytes(forwarder: &so_splice::mio::Forwarder) {
+    let start = Instant::now();
+    while forwarder.has_unsent() && start.elapsed() < Duration::from_secs(1) {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -278,6 +304,53 @@ fn the_answer_of_a_server_that_reads_no_more_arrives() {
         assert_eq!(error.side(), Side::B);
         assert_eq!(error.report().b_to_a.total(), answer.len() as u64);
     });
+}
+
+/// Bytes that the peer's TCP has not acknowledged.
+#[cfg(feature = "mio")]
+fn unsent(socket: &TcpStream) -> i32 {
+    let mut bytes: i32 = 0;
+    // SAFETY: TIOCOUTQ writes one int.
+    let status = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    assert_eq!(status, 0);
+    bytes
+}
+
+#[cfg(feature = "mio")]
+#[test]
+fn a_client_that_reads_late_gets_all_that_mio_has_forwarded() {
+    for way in [Way::Splice, Way::Pipe, Way::Copy] {
+        // More than the client's receive buffer takes, less than the relay's send buffer does.
+        let answer = bytes(300_000, 3);
+        let [mut client, a, b, mut server] = ends();
+        client.write_all(b"unread").unwrap();
+        let error = thread::scope(|scope| {
+            scope.spawn(|| {
+                server.write_all(&answer).unwrap();
+                while unsent(&server) > 0 || server.peek(&mut [0; 6]).unwrap() < 6 {
+                    thread::yield_now();
+                }
+                // A close with unread bytes is a reset.
+                drop(server);
+            });
+            mio_with(way, a, b, |forwarder| {
+                assert!(forwarder.has_unsent());
+                let answer = &answer;
+                let reader = scope.spawn(move || {
+                    let mut got = vec![0; answer.len()];
+                    client.read_exact(&mut got).unwrap();
+                    assert!(got == *answer);
+                    is_reset(&mut client, b"");
+                });
+                while forwarder.has_unsent() && !reader.is_finished() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            })
+            .unwrap_err()
+        });
+        assert_eq!(error.side(), Side::B);
+        assert_eq!(error.report().b_to_a.total(), answer.len() as u64);
+    }
 }
 
 #[cfg(feature = "tokio")]
