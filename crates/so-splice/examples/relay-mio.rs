@@ -15,6 +15,8 @@ use so_splice::{Report, Traffic};
 
 const LISTENER: Token = Token(0);
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
+/// Time after which to try again if accept(2) has failed.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Time that bytes have to reach their peers after a connection has failed.
 const LAST_BYTES: Duration = Duration::from_secs(1);
 /// Time between two looks at them.
@@ -46,24 +48,42 @@ struct Relay {
     next: usize,
     /// Those that have failed, and when.
     failed: Vec<(Box<Forwarder>, Instant)>,
+    /// When to call accept(2) without an event.
+    accept_again: Option<Instant>,
 }
 
 impl Relay {
-    fn accept(&mut self, listener: &TcpListener) -> io::Result<()> {
+    /// Accepts all clients that there are.
+    fn accept(&mut self, listener: &TcpListener) {
+        self.accept_again = None;
         loop {
             match listener.accept() {
                 Ok((client, _)) => {
-                    let mut server = TcpStream::connect(self.to)?;
-                    self.next += 1;
-                    let token = Token(self.next);
-                    self.poll.registry().register(&mut server, token, BOTH)?;
-                    let session = Session::Connecting(client, server);
-                    self.sessions.insert(token, session);
+                    // A client that cannot be served is dropped, alone.
+                    if let Err(e) = self.connect(client) {
+                        eprintln!("relay: {}: {e}", self.to);
+                    }
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => eprintln!("relay: accept: {e}"),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+                // Descriptors or memory are short, which may pass. No event would tell.
+                Err(e) => {
+                    eprintln!("relay: accept: {e}: waiting");
+                    self.accept_again = Some(Instant::now() + ACCEPT_AGAIN);
+                    return;
+                }
             }
         }
+    }
+
+    fn connect(&mut self, client: TcpStream) -> io::Result<()> {
+        let mut server = TcpStream::connect(self.to)?;
+        self.next += 1;
+        let token = Token(self.next);
+        self.poll.registry().register(&mut server, token, BOTH)?;
+        self.sessions
+            .insert(token, Session::Connecting(client, server));
+        Ok(())
     }
 
     /// Does what can be done for one session. Returns true if there is more to do at once.
@@ -115,7 +135,11 @@ impl Relay {
         if more {
             return Some(Duration::ZERO);
         }
-        (!self.failed.is_empty()).then_some(PAUSE)
+        let look = (!self.failed.is_empty()).then_some(PAUSE);
+        let accept = self
+            .accept_again
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        look.into_iter().chain(accept).min()
     }
 }
 
@@ -134,6 +158,7 @@ fn main() -> io::Result<()> {
         sessions: HashMap::new(),
         next: 0,
         failed: Vec::new(),
+        accept_again: None,
     };
     let registry = relay.poll.registry();
     registry.register(&mut listener, LISTENER, Interest::READABLE)?;
@@ -146,10 +171,13 @@ fn main() -> io::Result<()> {
             Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
             _ => {}
         }
+        if relay.accept_again.is_some_and(|at| at <= Instant::now()) {
+            relay.accept(&listener);
+        }
         let ready: Vec<Token> = events.iter().map(|e| e.token()).collect();
         for token in more.drain(..).chain(ready).collect::<Vec<_>>() {
             if token == LISTENER {
-                relay.accept(&listener)?;
+                relay.accept(&listener);
                 continue;
             }
             match relay.advance(token) {
