@@ -46,24 +46,23 @@ def serve(client, to):
         print(f"relay: {e}", file=sys.stderr)
 
 
-def accept(listener):
-    """The next client, or None if something is short for a moment or a client has gone again."""
-    try:
-        return listener.accept()[0]
-    except OSError as e:
-        if e.errno == errno.ECONNABORTED:
-            return None
-        if e.errno not in SHORTAGE:
-            raise
-        print(f"relay: accept: {e.strerror}: waiting", file=sys.stderr)
-        time.sleep(0.1)
-        return None
+def pause_after(error):
+    """Seconds to wait after an error of accept(2): something is short for a moment, or a client has
+    gone again. Raises any other error."""
+    if error.errno == errno.ECONNABORTED:
+        return 0
+    if error.errno not in SHORTAGE:
+        raise error
+    print(f"relay: accept: {error.strerror}: waiting", file=sys.stderr)
+    return 0.1
 
 
 def by_threads(listener, to):
     while True:
-        client = accept(listener)
-        if client is None:
+        try:
+            client, _ = listener.accept()
+        except OSError as e:
+            time.sleep(pause_after(e))
             continue
         try:
             threading.Thread(target=serve, args=(client, to), daemon=True).start()
@@ -90,7 +89,11 @@ async def by_tasks(listener, to):
     listener.setblocking(False)
     tasks = set()
     while True:
-        client, _ = await loop.sock_accept(listener)
+        try:
+            client, _ = await loop.sock_accept(listener)
+        except OSError as e:
+            await asyncio.sleep(pause_after(e))
+            continue
         task = loop.create_task(serve_async(client, to))
         tasks.add(task)     # the loop holds no reference to a task
         task.add_done_callback(tasks.discard)
