@@ -66,6 +66,11 @@ func Unsplice(source syscall.Conn) error {
 }
 
 // Moved returns the bytes that the splice of source has moved so far, or that the last one moved.
+// It returns 0 if an administrator's socksplice drain has discarded the count.
+//
+// [Forward] counts by it. If no bytes follow a drain before the stream ends or fails, a discarded
+// count looks like that of a splice that has moved nothing. [Traffic].Total may then be too low
+// although Inexact is false.
 func Moved(source syscall.Conn) (moved int64, err error) {
 	err = control(source, func(fd int) error {
 		n, err := unix.GetsockoptUint64(fd, level, soSplice)

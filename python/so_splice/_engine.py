@@ -50,10 +50,15 @@ class Traffic:
     """Why the kernel did not splice."""
     exact: bool = True
     """False if an administrator has ended the splice (socksplice drain) and the kernel has
-    discarded its count. spliced is then too low."""
+    discarded its count. spliced is then too low.
+
+    True is no proof after a drain. If no bytes follow it before the stream ends or fails, a
+    discarded count looks like that of a splice that has moved nothing. Then spliced is 0, and may
+    be too low."""
 
     @property
     def total(self) -> int:
+        """The bytes of both ways. After socksplice drain they may be too few: see exact."""
         return self.spliced + self.copied
 
 

@@ -57,7 +57,8 @@ def unsplice(source: socket.socket) -> None:
 
 
 def moved(source: socket.socket) -> int:
-    """Returns the bytes that the splice of source has moved so far, or that the last one moved."""
+    """Returns the bytes that the splice of source has moved so far, or that the last one moved.
+    0 if an administrator's socksplice drain has discarded the count."""
     count: int = struct.unpack("@q", source.getsockopt(_LEVEL, _SO_SPLICE, 8))[0]
     return count
 

@@ -118,7 +118,8 @@ pub fn unsplice(source: impl AsFd) -> io::Result<()> {
 }
 
 /// Returns the bytes that the splice of `source` has moved so far. After the splice, returns
-/// the bytes that the last one moved.
+/// the bytes that the last one moved, or 0 if an administrator's `socksplice drain` has discarded
+/// that count.
 ///
 /// # Errors
 /// Returns `ENOPROTOOPT` if the module is not loaded, and `EPROTONOSUPPORT` if `source` is not

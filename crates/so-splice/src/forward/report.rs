@@ -46,7 +46,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Returns the bytes of all ways.
+    /// Returns the bytes of all ways. After `socksplice drain` they may be too few: see
+    /// [`is_exact`](Self::is_exact).
     #[must_use]
     pub fn total(&self) -> u64 {
         self.spliced + self.piped + self.copied
@@ -60,6 +61,10 @@ impl Traffic {
 
     /// False if an administrator has ended the splice (`socksplice drain`) and the kernel has
     /// discarded its count. [`spliced`](Self::spliced) is then too low.
+    ///
+    /// True is no proof after a drain. If no bytes follow it before the stream ends or fails, a
+    /// discarded count looks like that of a splice that has moved nothing. Then `spliced` is 0, and
+    /// may be too low.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         !self.uncounted
@@ -77,7 +82,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns the bytes of both directions.
+    /// Returns the bytes of both directions. After `socksplice drain` they may be too few: see
+    /// [`Traffic::is_exact`].
     #[must_use]
     pub fn total(&self) -> u64 {
         self.a_to_b.total() + self.b_to_a.total()
