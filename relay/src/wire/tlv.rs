@@ -75,7 +75,9 @@ impl FromIterator<Kind> for Kinds {
 /// Parses the TLVs in `header[at..]`. `header` is the whole header, which a checksum covers.
 pub fn parse(header: &[u8], mut at: usize) -> Result<Tlvs, &'static str> {
     const CUT: &str = "a PROXY header whose TLVs are cut off";
+    const TWO_SUMS: &str = "a PROXY header with two checksums";
     let mut tlvs = Tlvs::default();
+    let mut has_sum = false;
     while at < header.len() {
         let Some(&[kind, high, low]) = header.get(at..at + 3) else {
             return Err(CUT);
@@ -90,7 +92,10 @@ pub fn parse(header: &[u8], mut at: usize) -> Result<Tlvs, &'static str> {
                 return Err("a PROXY header whose unique id is too long");
             }
             UNIQUE_ID => tlvs.unique_id = Some(value.to_vec()),
+            // Many checksums, each over the whole header, would be work without bound.
+            CRC32C if has_sum => return Err(TWO_SUMS),
             CRC32C => {
+                has_sum = true;
                 // The checksum is of the header with zeros in its own place.
                 let sum = crc32c(&[&header[..begin], &[0; 4], &header[at..]]);
                 if *value != sum.to_be_bytes() {
@@ -188,6 +193,17 @@ pub mod tests {
         }
         let id = [&[UNIQUE_ID, 0, 129][..], &[7; 129]].concat();
         assert!(parse(&id, 0).is_err());
+    }
+
+    #[test]
+    fn a_second_checksum_is_refused() {
+        let mut header = vec![7; 28];
+        write(&mut header, &Tlvs::default(), ALL);
+        // The first checksum covers the second TLV.
+        push(&mut header, CRC32C, &[0; 4]);
+        let sum = crc32c(&[&header]);
+        header[31..35].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(parse(&header, 28), Err("a PROXY header with two checksums"));
     }
 
     proptest! {
