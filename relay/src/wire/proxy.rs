@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use super::Parsed;
-use super::tlv::{self, Kinds, Tlvs};
+use super::tlv::{self, Kinds, Tlvs, Wrong};
 
 /// A PROXY header: the source and the destination of the client's connection. `None` if the sender
 /// does not tell them (`UNKNOWN`, `LOCAL`), or if they are Unix sockets.
@@ -46,6 +46,8 @@ const V1_START: &[u8] = b"PROXY ";
 const V1_LONGEST: usize = 107;
 const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const V2_FIXED: usize = 16;
+/// The family of addresses that the sender does not tell.
+const V2_UNSPECIFIED: u8 = 0x00;
 /// Most bytes that may follow the fixed part of version 2: the addresses and the TLVs.
 pub const V2_LONGEST: usize = 4096;
 
@@ -148,7 +150,7 @@ fn parse_v2(bytes: &[u8]) -> Parsed<Header> {
     }
     let wants = match (command & 15, family) {
         (0, _) => 0,
-        (1, 0x00) => 0,
+        (1, V2_UNSPECIFIED) => 0,
         (1, 0x11) => 12,
         (1, 0x21) => 36,
         (1, 0x31) => 216,
@@ -177,7 +179,11 @@ fn parse_v2(bytes: &[u8]) -> Parsed<Header> {
     };
     match tlvs {
         Ok(tlvs) => Parsed::Done(Header { addresses, tlvs }, V2_FIXED + length),
-        Err(why) => Parsed::Bad(why),
+        // Addresses of a family that nobody knows may be there, so TLVs cannot be told from them.
+        Err(Wrong::Form(_)) if family == V2_UNSPECIFIED => {
+            Parsed::Done(Header::default(), V2_FIXED + length)
+        }
+        Err(Wrong::Form(why) | Wrong::Sum(why)) => Parsed::Bad(why),
     }
 }
 
@@ -233,7 +239,7 @@ fn write_v2(addresses: Option<(SocketAddr, SocketAddr)>, tlvs: &Tlvs, kinds: Kin
     let mut out = V2_START.to_vec();
     let family = match addresses {
         // The command PROXY with an unspecified family: a client made the connection all the same.
-        None => 0x00,
+        None => V2_UNSPECIFIED,
         Some((a, _)) if a.is_ipv4() => 0x11,
         Some(_) => 0x21,
     };
@@ -347,6 +353,24 @@ mod tests {
             parse(&bytes, Version::Any),
             Parsed::Done(Header::default(), 19)
         );
+    }
+
+    #[test]
+    fn the_body_of_an_unspecified_family_need_not_be_tlvs() {
+        let with = |body: &[u8]| {
+            let fixed = [0x21, 0x00, 0, body.len() as u8];
+            [V2_START, &fixed, body, b"data"].concat()
+        };
+        for body in [&b"\0"[..], b"\x02\0\x09a", &[0xff; 12]] {
+            let all = Parsed::Done(Header::default(), 16 + body.len());
+            assert_eq!(parse(&with(body), Version::V2), all, "{body:?}");
+        }
+        let Parsed::Done(header, 20) = parse(&with(b"\x02\0\x01a"), Version::V2) else {
+            panic!("TLVs are refused");
+        };
+        assert_eq!(header.tlvs.authority.as_deref(), Some(&b"a"[..]));
+        let wrong = parse(&with(b"\x03\0\x04abcd"), Version::V2);
+        assert_eq!(wrong, Parsed::Bad("a PROXY header whose checksum is wrong"));
     }
 
     fn address() -> impl Strategy<Value = SocketAddr> {

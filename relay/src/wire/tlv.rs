@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The TLVs behind the addresses of a PROXY header of version 2: type, length and value.
 
+use std::ops::Range;
 use std::str::FromStr;
 
 const ALPN: u8 = 0x01;
@@ -72,12 +73,21 @@ impl FromIterator<Kind> for Kinds {
     }
 }
 
+/// Why bytes are refused as TLVs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// They are no TLVs.
+    Form(&'static str),
+    /// They are TLVs, and tell by their checksum that the header is not the one that was sent.
+    Sum(&'static str),
+}
+
 /// Parses the TLVs in `header[at..]`. `header` is the whole header, which a checksum covers.
-pub fn parse(header: &[u8], mut at: usize) -> Result<Tlvs, &'static str> {
-    const CUT: &str = "a PROXY header whose TLVs are cut off";
-    const TWO_SUMS: &str = "a PROXY header with two checksums";
+pub fn parse(header: &[u8], mut at: usize) -> Result<Tlvs, Wrong> {
+    const CUT: Wrong = Wrong::Form("a PROXY header whose TLVs are cut off");
     let mut tlvs = Tlvs::default();
-    let mut has_sum = false;
+    let mut sums = 0;
+    let mut place = 0..0;
     while at < header.len() {
         let Some(&[kind, high, low]) = header.get(at..at + 3) else {
             return Err(CUT);
@@ -89,23 +99,29 @@ pub fn parse(header: &[u8], mut at: usize) -> Result<Tlvs, &'static str> {
             AUTHORITY => tlvs.authority = Some(value.to_vec()),
             ALPN => tlvs.alpn = Some(value.to_vec()),
             UNIQUE_ID if value.len() > LONGEST_ID => {
-                return Err("a PROXY header whose unique id is too long");
+                return Err(Wrong::Form("a PROXY header whose unique id is too long"));
             }
             UNIQUE_ID => tlvs.unique_id = Some(value.to_vec()),
-            // Many checksums, each over the whole header, would be work without bound.
-            CRC32C if has_sum => return Err(TWO_SUMS),
             CRC32C => {
-                has_sum = true;
-                // The checksum is of the header with zeros in its own place.
-                let sum = crc32c(&[&header[..begin], &[0; 4], &header[at..]]);
-                if *value != sum.to_be_bytes() {
-                    return Err("a PROXY header whose checksum is wrong");
-                }
+                sums += 1;
+                place = begin..at;
             }
             _ => {}
         }
     }
-    Ok(tlvs)
+    match sums {
+        0 => Ok(tlvs),
+        1 if is_sum(header, place) => Ok(tlvs),
+        1 => Err(Wrong::Sum("a PROXY header whose checksum is wrong")),
+        // Each covers the whole header. To compare them all is work by the square of its size.
+        _ => Err(Wrong::Sum("a PROXY header with two checksums")),
+    }
+}
+
+/// True if the bytes at `place` are the checksum of the header with zeros in its own place.
+fn is_sum(header: &[u8], place: Range<usize>) -> bool {
+    let sum = crc32c(&[&header[..place.start], &[0; 4], &header[place.end..]]);
+    header[place] == sum.to_be_bytes()
 }
 
 /// Appends those of `tlvs` that `kinds` has. [`seal`] fills in the checksum later.
@@ -203,7 +219,8 @@ pub mod tests {
         push(&mut header, CRC32C, &[0; 4]);
         let sum = crc32c(&[&header]);
         header[31..35].copy_from_slice(&sum.to_be_bytes());
-        assert_eq!(parse(&header, 28), Err("a PROXY header with two checksums"));
+        let expected = Wrong::Sum("a PROXY header with two checksums");
+        assert_eq!(parse(&header, 28), Err(expected));
     }
 
     proptest! {
