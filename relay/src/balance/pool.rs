@@ -166,14 +166,21 @@ impl Backends {
         }
     }
 
-    /// Chooses a target for a connection from `source`, but none of those in `tried`. Begins the
-    /// attempt to connect to it.
-    pub fn pick(&self, source: Option<IpAddr>, tried: &[Arc<Target>]) -> Option<Attempt> {
+    /// Chooses a target for a connection of `source`, but none of those in `tried`, and none that the
+    /// address `from` cannot connect to. Begins the attempt to connect to it.
+    pub fn pick(
+        &self,
+        source: Option<IpAddr>,
+        from: Option<IpAddr>,
+        tried: &[Arc<Target>],
+    ) -> Option<Attempt> {
         let now = Instant::now();
         let targets = self.targets();
         loop {
             let fit = |t: &&Arc<Target>| {
-                !tried.iter().any(|u| Arc::ptr_eq(t, u)) && t.may_try(&self.spec, now)
+                !tried.iter().any(|u| Arc::ptr_eq(t, u))
+                    && t.peer.may_be_reached(from)
+                    && t.may_try(&self.spec, now)
             };
             let fit: Vec<_> = targets.iter().filter(fit).collect();
             let chosen = self.choose(&fit, source)?;
@@ -316,16 +323,39 @@ mod tests {
     async fn in_turn_and_without_those_that_were_tried() {
         let pool = pool("round-robin", THREE).await;
         let picked: Vec<_> = (0..6)
-            .map(|_| pool.pick(None, &[]).unwrap().target().name.to_string())
+            .map(|_| {
+                pool.pick(None, None, &[])
+                    .unwrap()
+                    .target()
+                    .name
+                    .to_string()
+            })
             .collect();
         assert_eq!(picked[..3], picked[3..]);
         assert_ne!(picked[0], picked[1]);
         let tried = pool.targets()[..2].to_vec();
         assert_eq!(
-            pool.pick(None, &tried).unwrap().target().name.to_string(),
+            pool.pick(None, None, &tried)
+                .unwrap()
+                .target()
+                .name
+                .to_string(),
             "127.0.0.1:3"
         );
-        assert!(pool.pick(None, &pool.targets()).is_none());
+        assert!(pool.pick(None, None, &pool.targets()).is_none());
+    }
+
+    #[tokio::test]
+    async fn an_address_gets_only_targets_of_its_family() {
+        let pool = pool("round-robin", "'[::1]:1', '127.0.0.1:2', '[::1]:3'").await;
+        let from = Some(IpAddr::from([10, 0, 0, 1]));
+        for _ in 0..3 {
+            let attempt = pool.pick(from, from, &[]).unwrap();
+            assert_eq!(attempt.target().name.to_string(), "127.0.0.1:2");
+        }
+        let tried = pool.targets()[1..2].to_vec();
+        assert!(pool.pick(from, from, &tried).is_none());
+        assert!(pool.pick(from, None, &tried).is_some());
     }
 
     #[tokio::test]
@@ -334,7 +364,7 @@ mod tests {
         let targets = pool.targets();
         let _held = (targets[0].enter(), targets[2].enter());
         for _ in 0..3 {
-            let attempt = pool.pick(None, &[]).unwrap();
+            let attempt = pool.pick(None, None, &[]).unwrap();
             assert!(Arc::ptr_eq(attempt.target(), &targets[1]));
         }
     }
@@ -343,7 +373,7 @@ mod tests {
     async fn a_source_keeps_its_target_when_another_goes_down() {
         let pool = pool("source-hash", THREE).await;
         let sources = || (0..200u8).map(|i| Some(IpAddr::from([10, 0, 0, i])));
-        let pick = |source| pool.pick(source, &[]).unwrap().target().clone();
+        let pick = |source| pool.pick(source, None, &[]).unwrap().target().clone();
         let before: Vec<_> = sources().map(pick).collect();
         let lost = pool.targets()[0].clone();
         let share = before.iter().filter(|t| Arc::ptr_eq(t, &lost)).count();

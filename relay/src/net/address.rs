@@ -135,6 +135,15 @@ impl Peer {
         }
     }
 
+    /// True if a socket with the address `from` may connect here, by its family. Without an address
+    /// any socket may.
+    pub fn may_be_reached(&self, from: Option<IpAddr>) -> bool {
+        match (self, from) {
+            (Peer::Ip(to), Some(from)) => to.is_ipv4() == from.is_ipv4(),
+            _ => true,
+        }
+    }
+
     pub fn unix(path: Option<&Path>) -> Peer {
         path.map_or(Peer::Unnamed, |p| Peer::Unix(p.into()))
     }

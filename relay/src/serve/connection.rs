@@ -16,7 +16,7 @@ use super::shared::{Service, Shared};
 use super::sources::Admitted;
 use super::stats::Live;
 use crate::balance::{self, Backends, Entered, Target};
-use crate::config::Front;
+use crate::config::{Front, Listener};
 use crate::log::{Line, now};
 use crate::net::{Accepted, Address, Peer, Stream};
 use crate::transfer::{Ending, Limits, Link, Mode, Sums, Which};
@@ -324,15 +324,19 @@ async fn target(
     pool: &Backends,
     source: Option<IpAddr>,
 ) -> Result<Reached, Failure> {
+    let from = source.filter(|_| service.spec.transparent);
     let mut tried: Vec<Arc<Target>> = Vec::new();
-    let mut last = Failure::new("no-target", "no target is up");
+    let fits = |t: &Arc<Target>| t.peer.may_be_reached(from);
+    let mut last = match from {
+        Some(from) if !pool.targets().iter().any(fits) => other_family(from),
+        _ => Failure::new("no-target", "no target is up"),
+    };
     for _ in 0..=service.spec.retries {
-        let Some(attempt) = pool.pick(source, &tried) else {
+        let Some(attempt) = pool.pick(source, from, &tried) else {
             break;
         };
         let target = attempt.target().clone();
         let entered = target.enter();
-        let from = source.filter(|_| service.spec.transparent);
         match balance::connect(&target.peer, from, service.spec.connect_timeout).await {
             Ok(stream) => {
                 pool.succeeded(attempt, false);
@@ -358,6 +362,37 @@ async fn target(
     Err(last)
 }
 
+fn other_family(from: IpAddr) -> Failure {
+    let detail = format!("transparent: the client's address {from} is of another family");
+    Failure::new("connect-failed", detail)
+}
+
+/// Returns those of the addresses `found` to try from the address `from`, and the failure if there
+/// are none.
+fn candidates(
+    spec: &Listener,
+    address: &Address,
+    mut found: Vec<Peer>,
+    from: Option<IpAddr>,
+) -> (Vec<Peer>, Failure) {
+    let reach = &spec.reach;
+    // The unspecified address reaches this host, whatever network contains it.
+    found.retain(|peer| {
+        peer.socket_address().is_some_and(|a| {
+            !a.ip().is_unspecified()
+                && reach.networks.iter().any(|n| n.contains(a.ip()))
+                && (reach.ports.is_empty() || reach.ports.contains(&a.port()))
+        })
+    });
+    let failure = match from {
+        Some(from) if !found.is_empty() => other_family(from),
+        _ => Failure::new("forbidden", format!("{address} is not in connect_to")),
+    };
+    found.retain(|peer| peer.may_be_reached(from));
+    found.truncate(spec.retries as usize + 1);
+    (found, failure)
+}
+
 /// Connects to the destination that a client of CONNECT or SOCKS5 asked for. Tries only addresses
 /// that the configuration lets clients reach.
 async fn destination(
@@ -365,7 +400,7 @@ async fn destination(
     address: &Address,
     source: Option<IpAddr>,
 ) -> Result<Reached, Failure> {
-    let (reach, time) = (&service.spec.reach, service.spec.connect_timeout);
+    let time = service.spec.connect_timeout;
     let found = match timeout(time, balance::resolve(address)).await {
         Ok(Ok(found)) => found,
         Ok(Err(e)) => return Err(Failure::new("unresolved", format!("{address}: {e}"))),
@@ -376,21 +411,10 @@ async fn destination(
             ));
         }
     };
-    // The unspecified address reaches this host, whatever network contains it.
-    let may = |peer: &Peer| {
-        peer.socket_address().is_some_and(|a| {
-            !a.ip().is_unspecified()
-                && reach.networks.iter().any(|n| n.contains(a.ip()))
-                && (reach.ports.is_empty() || reach.ports.contains(&a.port()))
-        })
-    };
-    let mut last = Failure::new("forbidden", format!("{address} is not in connect_to"));
-    for peer in found
-        .into_iter()
-        .filter(may)
-        .take(service.spec.retries as usize + 1)
-    {
-        match balance::connect(&peer, source.filter(|_| service.spec.transparent), time).await {
+    let from = source.filter(|_| service.spec.transparent);
+    let (peers, mut last) = candidates(&service.spec, address, found, from);
+    for peer in peers {
+        match balance::connect(&peer, from, time).await {
             Ok(stream) => {
                 return Ok(Reached {
                     stream,
@@ -467,4 +491,31 @@ fn line(service: &Service, entry: &Entry, report: &Report, up: &Sums, down: &Sum
         line.text("detail", report.detail.clone());
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_another_family_take_no_retries() {
+        let text = "[[listener]]\nlisten='127.0.0.1:0'\nfront='socks5'\nretries=1\n\
+            transparent=true\nconnect_to=['127.0.0.0/8', '::1']\n";
+        let spec = crate::config::parse(text).unwrap().listeners.remove(0);
+        let name: Address = "a.example:1".parse().unwrap();
+        let try_from = |found: &[&str], from: Option<&str>| {
+            let found = found.iter().map(|a| Peer::Ip(a.parse().unwrap()));
+            let from = from.map(|a| a.parse().unwrap());
+            let (peers, failure) = candidates(&spec, &name, found.collect(), from);
+            let peers: Vec<_> = peers.iter().map(ToString::to_string).collect();
+            (peers, failure.reason)
+        };
+        let found = ["10.0.0.1:1", "127.0.0.1:1", "127.0.0.2:1", "[::1]:1"];
+        let (v4, v6) = (Some("10.0.0.9"), Some("fd00::9"));
+        assert_eq!(try_from(&found, v6).0, ["[::1]:1"]);
+        assert_eq!(try_from(&found, v4).0, ["127.0.0.1:1", "127.0.0.2:1"]);
+        assert_eq!(try_from(&found, None).0, ["127.0.0.1:1", "127.0.0.2:1"]);
+        assert_eq!(try_from(&found[..3], v6), (vec![], "connect-failed"));
+        assert_eq!(try_from(&found[..1], v6), (vec![], "forbidden"));
+    }
 }
