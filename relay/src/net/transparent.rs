@@ -12,7 +12,7 @@ use super::sys;
 /// Asks whether this process may connect from other hosts' addresses.
 ///
 /// # Errors
-/// Returns `EPERM` without `CAP_NET_ADMIN`.
+/// Returns `EPERM` without `CAP_NET_ADMIN`. Another error tells nothing about that.
 pub fn permitted() -> io::Result<()> {
     Socket::new(Domain::IPV4, Type::STREAM, None)?.set_ip_transparent_v4(true)
 }

@@ -93,12 +93,7 @@ fn connections_for(descriptors: u64, config: &Config) -> usize {
 /// one is transparent and the kernel does not permit that.
 fn insist(config: &Config, kernel: &Kernel) -> Result<(), Failures> {
     if let Some(l) = config.listeners.iter().find(|l| l.transparent) {
-        transparent::permitted().map_err(|e| {
-            vec![format!(
-                "{}: transparent: it needs the capability CAP_NET_ADMIN: {e}",
-                l.name
-            )]
-        })?;
+        transparent::permitted().map_err(|e| vec![format!("{}: {}", l.name, forbids(&e))])?;
     }
     let wants = |l: &&config::Listener| l.mode == Wanted::Only(Mode::Sosplice);
     match config.listeners.iter().find(wants) {
@@ -108,6 +103,15 @@ fn insist(config: &Config, kernel: &Kernel) -> Result<(), Failures> {
             kernel.why_not()
         )]),
         _ => Ok(()),
+    }
+}
+
+/// Says why no listener can be transparent.
+fn forbids(e: &io::Error) -> String {
+    if sys::is(e, rustix::io::Errno::PERM) {
+        format!("transparent: it needs the capability CAP_NET_ADMIN: {e}")
+    } else {
+        format!("transparent: the kernel cannot be asked whether it is permitted: {e}")
     }
 }
 
@@ -327,5 +331,13 @@ mod tests {
         config.max_connections = None;
         assert_eq!(connections_for(64, &config), 24);
         assert_eq!(connections_for(41_000, &config), 20_372);
+    }
+
+    #[test]
+    fn only_a_lack_of_rights_reads_as_one() {
+        for (errno, named) in [(libc::EPERM, true), (libc::EMFILE, false)] {
+            let said = forbids(&io::Error::from_raw_os_error(errno));
+            assert_eq!(said.contains("CAP_NET_ADMIN"), named, "{said}");
+        }
     }
 }
