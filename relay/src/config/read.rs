@@ -246,7 +246,22 @@ fn agree(s: &Section, l: &Listener) {
         s.mistake_at("proxy_from", "it goes with proxy_in");
     }
     let unix = |a: &Address| matches!(a, Address::Unix(_));
-    let has_unix = l.listen.iter().any(unix) || l.pools().flat_map(|p| &p.to).any(unix);
+    let listens = l.listen.iter().any(unix);
+    let connects = l.pools().flat_map(|p| &p.to).any(unix);
+    // With proxy_in nothing else holds: no client of a Unix socket is in a network of proxy_from.
+    if l.transparent && listens {
+        s.mistake_at(
+            "transparent",
+            "clients at a Unix socket have no address: give that socket another listener",
+        );
+    }
+    if l.transparent && connects {
+        s.mistake_at(
+            "transparent",
+            "targets at a Unix socket see no address: give them another listener",
+        );
+    }
+    let has_unix = listens || connects;
     if let Wanted::Only(mode @ (Mode::Sosplice | Mode::Pipe)) = l.mode {
         if has_unix {
             s.mistake_at(
@@ -406,6 +421,34 @@ mod tests {
                 .any(|s| s.contains("two listeners are to listen at 127.0.0.1:80"))
         );
         assert!(!said.iter().any(|s| s.contains("no target")), "{said:#?}");
+    }
+
+    #[test]
+    fn no_unix_socket_is_transparent() {
+        let with = |listen: &str, to: &str, more: &str| {
+            config(&format!(
+                "[[listener]]\nlisten = [{listen}]\nto = [{to}]\ntransparent = true\n{more}"
+            ))
+        };
+        let (tcp, unix, both) = ("'127.0.0.1:80'", "'unix:/a'", "'127.0.0.1:81', 'unix:/b'");
+        let header = "proxy_in = 'v2'\nproxy_from = '10.0.0.0/8'\n";
+        let route = "[[listener.route]]\nalpn = 'h2'\nto = 'unix:/c'\n";
+        for (listen, to, more, why) in [
+            (unix, tcp, "", "clients"),
+            (both, tcp, "", "clients"),
+            (unix, tcp, header, "clients"),
+            (tcp, unix, "", "targets"),
+            (tcp, both, header, "targets"),
+            (tcp, tcp, route, "targets"),
+        ] {
+            let said = with(listen, to, more).unwrap_err();
+            let expected = format!("transparent: {why} at a Unix socket");
+            assert!(
+                said.len() == 1 && said[0].line == Some(4) && said[0].what.starts_with(&expected),
+                "{said:?}"
+            );
+        }
+        assert!(with(tcp, "'127.0.0.1:81'", "").is_ok());
     }
 
     #[test]
