@@ -21,13 +21,17 @@ pub fn permitted() -> io::Result<()> {
 ///
 /// # Errors
 /// Returns those of setsockopt(2), bind(2) and connect(2), or `AddrNotAvailable` if the two addresses
-/// are of different families.
+/// are of different families, or if `from` is link-local: its device is not known here.
 pub async fn connect_from(from: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
+    let unusable = |why| {
+        let what = format!("transparent: the client's address {from} is {why}");
+        Err(io::Error::new(io::ErrorKind::AddrNotAvailable, what))
+    };
     if from.is_ipv4() != to.is_ipv4() {
-        return Err(io::Error::new(
-            io::ErrorKind::AddrNotAvailable,
-            format!("transparent: the client's address {from} is of another family"),
-        ));
+        return unusable("of another family");
+    }
+    if matches!(from, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+        return unusable("link-local");
     }
     let socket = match to {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -38,4 +42,24 @@ pub async fn connect_from(from: IpAddr, to: SocketAddr) -> io::Result<TcpStream>
     sys::choose_port_late(&socket)?;
     socket.bind(SocketAddr::new(from, 0))?;
     socket.connect(to).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn addresses_that_cannot_be_used_are_named() {
+        for (from, why) in [
+            ("127.0.0.1", "of another family"),
+            ("fe80::1", "link-local"),
+        ] {
+            let result = connect_from(from.parse().unwrap(), "[::1]:1".parse().unwrap()).await;
+            let said = result.unwrap_err().to_string();
+            assert_eq!(
+                said,
+                format!("transparent: the client's address {from} is {why}")
+            );
+        }
+    }
 }
