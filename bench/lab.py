@@ -62,6 +62,25 @@ def make_cgroup(path):
         undo("rmdir", path)
 
 
+def await_port(address, port, server, seconds=60, runs=run):
+    """Until something accepts connections there. RUNS is what runs the command that tries it."""
+    probe = (
+        "import socket, sys, time\n"
+        "end = time.monotonic() + float(sys.argv[3])\n"
+        "while True:\n"
+        "    try:\n"
+        "        socket.create_connection((sys.argv[1], int(sys.argv[2])), 2).close()\n"
+        "        break\n"
+        "    except OSError as e:\n"
+        "        if time.monotonic() > end: sys.exit(str(e))\n"
+        "        time.sleep(0.05)\n"
+    )
+    runs("/usr/bin/python3", "-c", probe, address, str(port), str(seconds))
+    if server.poll() is not None:
+        sys.exit(f"{server.args[0]} ended with status {server.returncode}")
+    return server
+
+
 class Container:
     """A network namespace with eth0 on the bridge, and a cgroup."""
 
@@ -93,20 +112,7 @@ class Container:
 
     def await_port(self, address, port, server, seconds=60):
         """Until something accepts connections there, as seen from in here."""
-        probe = (
-            "import socket, sys, time\n"
-            "end = time.monotonic() + float(sys.argv[3])\n"
-            "while True:\n"
-            "    try:\n"
-            "        socket.create_connection((sys.argv[1], int(sys.argv[2])), 2).close()\n"
-            "        break\n"
-            "    except OSError as e:\n"
-            "        if time.monotonic() > end: sys.exit(str(e))\n"
-            "        time.sleep(0.05)\n"
-        )
-        self.run("/usr/bin/python3", "-c", probe, address, str(port), str(seconds))
-        if server.poll() is not None:
-            sys.exit(f"{server.args[0]} ended with status {server.returncode}")
+        await_port(address, port, server, seconds, self.run)
 
     def renew_cgroup(self):
         """As a restart of a service: a new cgroup with the old path. No process may be left in it."""
@@ -266,6 +272,12 @@ CONTENDED = 0.15
 
 def contended(sample):
     return sample["others"] is not None and sample["others"] > CONTENDED
+
+
+def say_round(n, rounds, rows):
+    """Tells that round N, from 0 on, is over. ROWS has a list of samples for each row and way."""
+    taken = [samples[n] for ways in rows.values() for samples in ways.values()]
+    say(f"round {n + 1} of {rounds}: {len(taken)} samples, {sum(map(contended, taken))} of them disturbed by others on the host")
 
 
 def quiet(samples):

@@ -91,13 +91,7 @@ def found(pattern, text):
 
 
 def await_port(port, program):
-    probe = ("import socket, sys, time\nend = time.monotonic() + 60\nwhile True:\n"
-             "    try: socket.create_connection(('127.0.0.1', int(sys.argv[1]))).close(); break\n"
-             "    except OSError as e:\n        if time.monotonic() > end: sys.exit(str(e))\n        time.sleep(0.05)\n")
-    lab.run("/usr/bin/python3", "-c", probe, str(port))
-    if program.poll() is not None:
-        sys.exit(f"bench: {program.args[0]} ended with status {program.returncode}")
-    return program
+    return lab.await_port(HOST, port, program)
 
 
 def redis_server():
@@ -296,9 +290,7 @@ def measure(rounds, seconds, only):
             restart_proxy(servers)
             for row, ways in rows.items():
                 ways[way].append(sample(host, row, way, amounts[row]))
-        taken = [s[n] for ways in rows.values() for s in ways.values()]
-        lab.say(f"round {n + 1} of {rounds}: {len(taken)} samples, "
-                f"{sum(map(lab.contended, taken))} of them disturbed by others on the host")
+        lab.say_round(n, rounds, rows)
     unused = idle(servers)
     for program in servers.values():
         program.terminate()

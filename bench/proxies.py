@@ -288,9 +288,7 @@ def measure(rounds, seconds, only):
         for row, ways in rows.items():
             for way, proxy in proxies.items():
                 ways[way].append(sample(host, row, proxy, seconds, rate, (listener, plain)))
-        taken = [s[n] for ways in rows.values() for s in ways.values()]
-        lab.say(f"round {n + 1} of {rounds}: {len(taken)} samples, "
-                f"{sum(map(lab.contended, taken))} of them disturbed by others on the host")
+        lab.say_round(n, rounds, rows)
     spliced = proxies["haproxy-auto"].moved()[0]
     for proxy in proxies.values():
         proxy.end()

@@ -142,9 +142,7 @@ def measure(rounds, seconds, only):
         for row, ways in rows.items():
             for way in WAYS:
                 ways[way].append(sample(host, row, way, proxies, seconds, rate))
-        taken = [s[n] for ways in rows.values() for s in ways.values()]
-        lab.say(f"round {n + 1} of {rounds}: {len(taken)} samples, "
-                f"{sum(map(lab.contended, taken))} of them disturbed by others on the host")
+        lab.say_round(n, rounds, rows)
     for (way, target), proxy in proxies.items():
         sums = proxy.sum()
         wanted = sum(s["count"] for row, ways in rows.items() for s in ways[way]

@@ -87,9 +87,7 @@ def measure(rounds, seconds, only):
         for row, ways in rows.items():
             for way in WAYS:
                 ways[way].append(sample(host, row, way, seconds))
-        taken = [s[n] for ways in rows.values() for s in ways.values()]
-        lab.say(f"round {n + 1} of {rounds}: {len(taken)} samples, "
-                f"{sum(map(lab.contended, taken))} of them disturbed by others on the host")
+        lab.say_round(n, rounds, rows)
     json.dump({"schema": 1, "machine": lab.machine(), "commit": os.environ.get("COMMIT", "unknown"),
                "seconds": seconds, "rows": rows}, sys.stdout, indent=1)
 
