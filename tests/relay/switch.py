@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests the mode `auto` while the module comes and goes, and the mode `sosplice` without it."""
 
+import json
 import os
 import socket
 import subprocess
@@ -29,12 +30,16 @@ class Steps:
     def __exit__(self, *_):
         self.relay.kill()
 
+    def exchange(self, data):
+        """Sends the bytes both ways."""
+        self.client.sendall(data)
+        check(read_exactly(self.target, len(data)) == data, "other bytes came up")
+        self.target.sendall(data)
+        check(read_exactly(self.client, len(data)) == data, "other bytes came down")
+
     def part(self):
         """Sends a part both ways. Returns the modes afterwards, and why the downward one was chosen."""
-        self.client.sendall(PART)
-        check(read_exactly(self.target, len(PART)) == PART, "other bytes came up")
-        self.target.sendall(PART)
-        check(read_exactly(self.client, len(PART)) == PART, "other bytes came down")
+        self.exchange(PART)
         entry = self.relay.get("/connections")["connections"][0]
         return entry["mode_up"], entry["mode_down"], entry["why"]
 
@@ -44,6 +49,33 @@ class Steps:
         self.target.close()
         check(read_all(self.client) == b"")
         return self.relay.line()
+
+
+def splices():
+    return json.loads(run("socksplice", "-j", "stats", "show"))["stats"]["so_splices_made"]
+
+
+def first_bytes():
+    """A direction copies its first bytes. It splices when more come."""
+    feature("on")
+    with Steps() as s:
+        before = splices()
+        s.exchange(b"x")
+        entry = s.relay.get("/connections")["connections"][0]
+        check((entry["mode_up"], entry["mode_down"], entry["why"]) == ("copy", "copy", "its first bytes"), entry)
+        check(splices() == before, "a request and its answer were spliced")
+        line = s.end()
+        check(line["sosplice_up"] == line["sosplice_down"] == 0 and line["bytes_up"] == line["bytes_down"] == 1, line)
+    with Steps() as s:
+        s.exchange(b"x")
+        check(s.part() == ("sosplice", "sosplice", "the module is there"))
+        line = s.end()
+        check(line["sosplice_up"] == line["sosplice_down"] == len(PART), line)
+        check(line["bytes_up"] == line["bytes_down"] == 1 + len(PART), line)
+    with Steps() as s:
+        s.part()
+        line = s.end()
+        check(min(line["sosplice_up"], line["sosplice_down"]) >= len(PART) - (64 << 10), line)
 
 
 def comes():
@@ -137,6 +169,7 @@ def or_nothing():
 
 
 if __name__ == "__main__":
+    case("auto/first_bytes", first_bytes)
     case("auto/comes", comes)
     case("auto/goes", goes)
     case("auto/unloaded", unloaded)

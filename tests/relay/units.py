@@ -56,6 +56,7 @@ def activation():
     check(show("ActiveState") == "inactive", "it runs already")
     with connect(BY_SOCKET, b"1") as s:
         goes_on(s)
+        goes_on(s)    # the first bytes of each direction were copied
         check((show("Type"), show("ActiveState")) == ("notify", "active"), show("ActiveState"))
         [entry] = status("--connections")["connections"]
         check((entry["listener"], entry["mode_up"], entry["mode_down"]) == ("socket", "sosplice", "sosplice"), entry)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::net::{Peer, Stream, sys, transparent};
+use crate::net::{Peer, Stream, sys, transparent, tune};
 
 /// Connects to `peer` within `time`, from the address `from` if there is one and `peer` has an IP
 /// address. While descriptors or memory are short, tries again. Closing the
@@ -29,7 +29,9 @@ pub async fn connect(peer: &Peer, from: Option<IpAddr>, time: Duration) -> io::R
                 sleep(PAUSE).await;
             }
             Ok(stream) => {
-                stream.tune();
+                if stream.is_tcp() {
+                    tune(&stream);
+                }
                 stream.close_resets(true);
                 return Ok(stream);
             }

@@ -10,7 +10,7 @@ use std::path::Path;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 
-use super::{Address, Peer, Stream};
+use super::{Address, Peer, Stream, tune};
 
 /// A listening socket, TCP or Unix.
 #[derive(Debug)]
@@ -63,6 +63,7 @@ impl Bound {
         if address.is_ipv6() {
             socket.set_only_v6(only_v6)?;
         }
+        tune(&socket);
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         Ok(Bound::Tcp(TcpListener::from_std(socket.into())?))
@@ -108,7 +109,10 @@ impl Bound {
             return Err(other());
         }
         match socket.domain()? {
-            Domain::IPV4 | Domain::IPV6 => Ok(Bound::Tcp(TcpListener::from_std(socket.into())?)),
+            Domain::IPV4 | Domain::IPV6 => {
+                tune(&socket);
+                Ok(Bound::Tcp(TcpListener::from_std(socket.into())?))
+            }
             Domain::UNIX => Ok(Bound::Unix {
                 listener: UnixListener::from_std(socket.into())?,
                 own,

@@ -11,4 +11,4 @@ pub mod transparent;
 pub use address::{Address, Peer, is_name, plain, source_key};
 pub use listen::{Accepted, BACKLOG, Bound};
 pub use network::Network;
-pub use stream::Stream;
+pub use stream::{Stream, tune};

@@ -182,16 +182,14 @@ impl Stream {
         }
         self.close_resets(true);
     }
+}
 
-    /// Sets `TCP_NODELAY`, which sends small writes at once, and keepalive, which notices a dead
-    /// peer.
-    pub fn tune(&self) {
-        if self.is_tcp() {
-            let socket = SockRef::from(self);
-            let _ = socket.set_tcp_nodelay(true);
-            let _ = socket.set_keepalive(true);
-        }
-    }
+/// Sets `TCP_NODELAY`, which sends small writes at once, and keepalive, which notices a dead peer, on
+/// a TCP socket. A listening socket hands both on to the connections that it accepts.
+pub fn tune(socket: impl AsFd) {
+    let socket = SockRef::from(&socket);
+    let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_keepalive(true);
 }
 
 impl AsFd for Stream {

@@ -48,7 +48,6 @@ pub async fn serve(
     counted: (OwnedSemaphorePermit, Live),
 ) {
     let Accepted { stream, peer } = accepted;
-    stream.tune();
     let (registry, stats) = (&shared.registry, service.stats.clone());
     let registered = registry.enter(service.name.clone(), stats, peer.clone());
     let mut report = Report {
@@ -173,7 +172,9 @@ async fn join(
 ) -> Result<Reached, Failure> {
     let spec = &service.spec;
     let peer = report.client.clone();
-    let mut opening = Opening::new(peer.clone(), client.local_address());
+    // Only a PROXY header tells it.
+    let local = spec.proxy_out.and_then(|_| client.local_address());
+    let mut opening = Opening::new(peer.clone(), local);
     let reading = async {
         let trusted = spec.proxy_from.is_empty()
             || peer

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use tokio::io::Interest;
+use tokio::io::{Interest, Ready};
 
 use super::chunk::{self, CHUNK};
 use super::link::{Link, Way};
@@ -57,6 +57,13 @@ struct Grant<'b> {
 }
 
 impl Grant<'_> {
+    fn without_shares(most: Option<u64>) -> Self {
+        Grant {
+            most,
+            shares: [None, None],
+        }
+    }
+
     fn spend(&mut self, bytes: u64) {
         for share in self.shares.iter_mut().flatten() {
             share.spend(bytes);
@@ -73,6 +80,9 @@ const UNHEARD: Duration = Duration::from_secs(1);
 /// Number of reads after which a direction lets other tasks use the thread.
 const ROUNDS: u32 = 16;
 
+/// Bytes that a direction copies at most before it splices. See [`Link::copies_first`].
+const FIRST_BYTES: u64 = 64 << 10;
+
 pub struct Direction<'a> {
     pub link: &'a Link,
     pub source: &'a Stream,
@@ -81,6 +91,8 @@ pub struct Direction<'a> {
     pub other: &'a Way,
     /// [`Kernel::state`](super::Kernel::state) before this direction last chose whether to splice.
     asked: u64,
+    /// True until this direction has copied its first bytes, if it does so before it splices.
+    copies_first: bool,
 }
 
 impl<'a> Direction<'a> {
@@ -103,17 +115,22 @@ impl<'a> Direction<'a> {
             way,
             other,
             asked: link.asked,
+            copies_first: link.copies_first,
         }
     }
 
+    /// Forwards until the direction ends. What only a transfer needs is in a box, so that an idle
+    /// connection is small.
     pub async fn run(mut self) -> End {
         loop {
             self.ask_again();
             let step = match self.way.chosen.mode() {
                 _ if self.remaining() == Some(0) => Step::End(End::Limit),
                 Mode::Sosplice => self.spliced().await,
-                Mode::Pipe => self.piped().await,
-                Mode::Copy => self.copied().await,
+                mode => match self.wait_readable().await {
+                    Ok(()) => Box::pin(self.moved(mode)).await,
+                    Err(end) => Step::End(end),
+                },
             };
             if let Step::End(end) = step {
                 return end;
@@ -136,6 +153,23 @@ impl<'a> Direction<'a> {
                 self.way.chosen.set(Mode::Sosplice, "the module came");
             }
         }
+    }
+
+    /// Forwards what the source has, without a splice.
+    async fn moved(&mut self, mode: Mode) -> Step {
+        if mode == Mode::Copy && self.copies_first && self.total() > 0 {
+            self.copies_first = false;
+            self.way.chosen.set(Mode::Sosplice, "the module is there");
+            return Step::Again;
+        }
+        let mut grant = self.grant().await;
+        if mode == Mode::Pipe {
+            return self.piped(grant).await;
+        }
+        if self.copies_first {
+            grant.most = Some(grant.most.unwrap_or(FIRST_BYTES).min(FIRST_BYTES));
+        }
+        self.copy_burst(grant).await
     }
 
     fn do_without(&self, mode: Mode, why: impl Into<Arc<str>>) -> Step {
@@ -164,12 +198,19 @@ impl<'a> Direction<'a> {
 
     /// Waits until the source is readable.
     async fn wait_readable(&self) -> Result<(), End> {
+        let ready = if self.link.limits.idle.is_some() {
+            Box::pin(self.readable_within_idle()).await?
+        } else {
+            self.source.ready(Interest::READABLE).await
+        };
+        ready.map(drop).map_err(End::Source)
+    }
+
+    async fn readable_within_idle(&self) -> Result<io::Result<Ready>, End> {
         loop {
             let ready = self.source.ready(Interest::READABLE);
-            match self.within_idle(ready).await? {
-                None => {}
-                Some(Ok(_)) => return Ok(()),
-                Some(Err(e)) => return Err(End::Source(e)),
+            if let Some(ready) = self.within_idle(ready).await? {
+                return Ok(ready);
             }
         }
     }
@@ -260,12 +301,14 @@ impl<'a> Direction<'a> {
         // Take no slice of the bandwidth before the source has bytes and the sink has room. A splice
         // that cannot move a byte would keep its slice from others. It would also end long before
         // the idle time, so that this direction never found itself idle.
-        if self.is_paced() {
-            if let Err(end) = self.wait_both().await {
+        let mut grant = if self.is_paced() {
+            if let Err(end) = Box::pin(self.wait_both()).await {
                 return Step::End(end);
             }
-        }
-        let mut grant = self.grant().await;
+            Box::pin(self.grant()).await
+        } else {
+            Grant::without_shares(self.remaining())
+        };
         // Read this before the attempt: if the module comes after the attempt, the number changes.
         self.asked = self.link.kernel.state();
         let idle = if self.is_paced() {
@@ -309,7 +352,7 @@ impl<'a> Direction<'a> {
             Over::Error(e) if sys::is(&e, Errno::PIPE) || self.source.is_connected() => {
                 Step::End(End::Sink(e))
             }
-            Over::Error(e) => self.last_bytes(e).await,
+            Over::Error(e) => Box::pin(self.last_bytes(e)).await,
         }
     }
 
@@ -347,7 +390,7 @@ impl<'a> Direction<'a> {
             // tokio would return at once here: it knows the end of the stream already, or the error
             // is unclear. Sleep instead.
             if unclear {
-                tokio::time::sleep(pause).await;
+                Box::pin(tokio::time::sleep(pause)).await;
                 pause = (pause * 2).min(Duration::from_millis(20));
             }
         }
@@ -355,16 +398,13 @@ impl<'a> Direction<'a> {
 
     /// Returns how the splice has ended, or `EAGAIN` while it runs.
     fn look(&self) -> io::Result<Over> {
-        if let Some(e) = self.error() {
-            return Ok(Over::Error(e));
-        }
         let over = match self.source.peek_now() {
             Ok(true) => Ok(Over::Left),
             Ok(false) => Ok(Over::Eof),
             Err(e) => Err(e),
         };
-        // The splice may have ended after the first look for its error. The kernel sets the error
-        // at the moment from which reads return bytes again, so look again.
+        // The kernel sets the splice's error at the moment from which reads return bytes again, so
+        // look for it afterwards.
         match over {
             Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
             over => match self.error() {
@@ -449,11 +489,7 @@ impl<'a> Direction<'a> {
         Step::End(End::Source(error))
     }
 
-    async fn piped(&mut self) -> Step {
-        if let Err(end) = self.wait_readable().await {
-            return Step::End(end);
-        }
-        let mut grant = self.grant().await;
+    async fn piped(&mut self, mut grant: Grant<'_>) -> Step {
         let pipe = match self.link.pipes.take() {
             Ok(pipe) => pipe,
             // Descriptors are short: copy instead.
@@ -505,14 +541,6 @@ impl<'a> Direction<'a> {
             }
         }
         Ok(())
-    }
-
-    async fn copied(&mut self) -> Step {
-        if let Err(end) = self.wait_readable().await {
-            return Step::End(end);
-        }
-        let grant = self.grant().await;
-        self.copy_burst(grant).await
     }
 
     async fn copy_burst(&self, mut grant: Grant<'_>) -> Step {

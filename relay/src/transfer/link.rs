@@ -113,13 +113,17 @@ pub struct Link {
     pub kernel: Arc<Kernel>,
     /// [`Kernel::state`] before the first mode was chosen.
     pub asked: u64,
+    /// True if each direction copies its first bytes, and splices when more come. A splice takes
+    /// longer to begin and to end than the copy of one request, and a short connection has no more.
+    pub copies_first: bool,
     pub pipes: Arc<Pipes>,
 }
 
 impl Link {
-    /// Links two streams. Closing them resets their connections until [`run`](Self::run) has ended
-    /// with [`Ending::Closed`](super::Ending::Closed), so even the end of the process cannot make a
-    /// stream look complete that was cut off.
+    /// Links two streams. Closing the target must reset its connection already, as
+    /// [`connect`](crate::balance::connect) sees to. Closing them resets their connections until
+    /// [`run`](Self::run) has ended with [`Ending::Closed`](super::Ending::Closed), so even the end
+    /// of the process cannot make a stream look complete that was cut off.
     pub fn new(
         client: Stream,
         target: Stream,
@@ -129,10 +133,14 @@ impl Link {
     ) -> Link {
         let asked = kernel.state();
         let both_tcp = client.is_tcp() && target.is_tcp();
-        let way = || Way::new(&limits, first_mode(limits.wanted, both_tcp, &kernel));
+        let copies_first = limits.wanted == Wanted::Auto && both_tcp && kernel.is_available();
+        let chosen = || match limits.wanted {
+            Wanted::Auto if copies_first => Chosen::new(Mode::Copy, "its first bytes"),
+            wanted => first_mode(wanted, both_tcp, &kernel),
+        };
+        let way = || Way::new(&limits, chosen());
         let (up, down) = (way(), way());
         client.close_resets(true);
-        target.close_resets(true);
         Link {
             client,
             target,
@@ -141,6 +149,7 @@ impl Link {
             limits,
             kernel,
             asked,
+            copies_first,
             pipes,
         }
     }

@@ -41,7 +41,7 @@ impl Link {
             let (is_up, end) = tokio::select! {
                 end = &mut up, if !self.up.is_done() => (true, end),
                 end = &mut down, if !self.down.is_done() => (false, end),
-                () = stop.cancelled() => return self.cut(Ending::Stopped).await,
+                () = stop.cancelled() => return Box::pin(self.cut(Ending::Stopped)).await,
             };
             let (source, sink) = if is_up {
                 (Which::Client, Which::Target)
@@ -72,14 +72,14 @@ impl Link {
                     if !self.way(!is_up).is_done() {
                         let rest = async { if is_up { down.await } else { up.await } };
                         tokio::select! {
-                            _ = tokio::time::timeout(LAST_BYTES, rest) => {}
+                            _ = Box::pin(tokio::time::timeout(LAST_BYTES, rest)) => {}
                             () = stop.cancelled() => {}
                         }
                     }
                     Ending::Error(sink, e)
                 }
             };
-            return self.cut(ending).await;
+            return Box::pin(self.cut(ending)).await;
         }
     }
 
