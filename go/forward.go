@@ -153,7 +153,7 @@ func (f *forwarder) end(i int, err error) (failed int, _ error, complete bool) {
 	source, sink := f.ends[i], f.ends[1-i]
 	failed = i
 	// A failed copy may have failed at either end.
-	if err != nil && (!sink.connected() || is(err, unix.EPIPE)) {
+	if err != nil && (!sink.connected() || is(err, unix.EPIPE) && source.connected()) {
 		failed = 1 - i
 	}
 	// The other direction, at its own end, shuts this source after it has set done.
@@ -220,8 +220,10 @@ func (f *forwarder) carry(t *Traffic, source, sink end) error {
 		t.Refused = ErrNotTCP
 	} else if err := Splice(source.tcp, sink.tcp, Options{}); err == nil {
 		eof, err := f.await(t, source)
-		if err != nil && !is(err, unix.ELOOP, unix.EPIPE) && !source.connected() {
-			// The source has failed. What it had received before can still be read.
+		sinkFailed := is(err, unix.EPIPE) && !sink.connected()
+		if err != nil && !is(err, unix.ELOOP) && !sinkFailed && !source.connected() {
+			// The source has failed. EPIPE is its own if it was reset after the end of its
+			// stream. What it had received before can still be read.
 			t.Copied, _ = io.Copy(sink.Conn, source.Conn)
 			return err
 		}

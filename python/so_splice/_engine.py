@@ -184,8 +184,9 @@ class Flow:
             if e.errno == errno.ELOOP:
                 raise
             # The kernel reports an error of the sink at the source. If the source is still
-            # connected, it had no error of its own.
-            if e.errno == errno.EPIPE or is_connected(self.source):
+            # connected, it had no error of its own. EPIPE is one of the source too, if it was reset
+            # after the end of its stream.
+            if is_connected(self.source) or e.errno == errno.EPIPE and not is_connected(self.sink):
                 raise _SinkError(e, False) from None
             self._at_end = e
             return True

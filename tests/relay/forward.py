@@ -4,6 +4,7 @@ half-closes, resets and limits. The relay's counts show that the bytes went by t
 
 import hashlib
 import os
+import select
 import socket
 import struct
 import subprocess
@@ -53,6 +54,9 @@ class Pair:
             spliced = bytes_ if self.mode == "sosplice" else 0
             check(line[f"sosplice_{key}"] == spliced, "by another way:", line)
         return line
+
+
+CLOSE_WAIT = "08"
 
 
 def half_closes(mode):
@@ -119,6 +123,41 @@ def resets(mode):
             reset(first)
             check(is_reset(second) == (True, b""), "not passed on")
             p.ended(f"{side}-error")
+
+
+def is_closed_for_reading(relay, client):
+    """True if the relay's end of the client's connection has received the end of its stream."""
+    with open(f"/proc/{relay.pid}/net/tcp", encoding="ascii") as f:
+        for line in f:
+            words = line.split()
+            if words[2].endswith(":%04X" % client.getsockname()[1]):
+                return words[3] == CLOSE_WAIT
+    return False
+
+
+def reset_after_end(mode):
+    """What a client had sent before it ended its stream, and then reset the connection, arrives."""
+    with Pair(mode) as p:
+        p.client.sendall(b"begin")
+        check(read_exactly(p.target, 5) == b"begin")
+        p.client.setblocking(False)
+        sent = 0
+        while True:     # until all buffers are full
+            try:
+                sent += p.client.send(b"x" * 4096)
+            except BlockingIOError:
+                if not select.select([], [p.client], [], 1)[1]:
+                    break
+        p.client.shutdown(socket.SHUT_WR)
+        got = 0
+        while not is_closed_for_reading(p.relay, p.client):
+            got += len(p.target.recv(1024))
+        reset(p.client)
+        is_cut, rest = is_reset(p.target)
+        check(is_cut and got + len(rest) == sent, f"{got} and {len(rest)} bytes of {sent}, reset {is_cut}")
+        check((line := p.relay.line())["reason"] == "client-error", line)
+        if mode == "sosplice":
+            check(line["sosplice_up"] > 5, line)
 
 
 def early_answer(mode):
@@ -326,7 +365,7 @@ def silence(mode):
         check(read_exactly(p.client, len(LATE)) == LATE)
 
 
-CASES = [half_closes, much, slow_reader, resets, killed, early_answer, limit, idle, idle_stuck, bandwidth,
+CASES = [half_closes, much, slow_reader, resets, reset_after_end, killed, early_answer, limit, idle, idle_stuck, bandwidth,
          shared_bandwidth, both_bandwidths, bulk_among_small, live_counts, round_trips, silence]
 
 if __name__ == "__main__":

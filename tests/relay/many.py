@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """many.py MODE...: tests thousands of idle connections at a time. Measures the memory of each, and
 checks that none holds a pipe and that all still carry bytes. The clients' sockets and the servers'
-sockets are in one process each."""
+sockets are in one process each. In a VM, whose kernel serves nobody else, prints the kernel's memory
+too: what a connection through the relay takes more than a direct one."""
 
+import contextlib
 import os
 import resource
 import socket
@@ -10,6 +12,9 @@ import subprocess
 import sys
 
 from lib import Lines, Relay, case, check, done, read_exactly
+
+sys.path.append(os.path.join(os.path.dirname(__file__), "../../bench"))
+from lab import kernel_memory  # noqa: E402
 
 N = 20_000 if os.environ.get("TEST_FULL") else 2_000
 ROUND = b"x" * 100
@@ -79,32 +84,59 @@ def memory(pid):
         return int(f.read().split()[1]) * resource.getpagesize()
 
 
-def idle(mode):
-    sides = [Side("server"), Side("clients")]
+def hold(sides, port):
+    """Connects all clients to the port, and waits until the server has all of them."""
     to, by = sides
+    by.say(port)
+    by.lines.until("all")
+    to.lines.until("all")
+
+
+@contextlib.contextmanager
+def both():
+    """The two sides, and the server's port."""
+    sides = [Side("server"), Side("clients")]
     try:
-        port = to.lines.next()
+        yield sides, sides[0].lines.next()
+    finally:
+        for side in sides:
+            side.end()
+
+
+def kernel():
+    return kernel_memory() if "MODULE_KO" in os.environ else 0
+
+
+def direct():
+    """What the kernel has for N connections without a relay."""
+    with both() as (sides, port):
+        before = kernel()
+        hold(sides, port)
+        return kernel() - before
+
+
+def idle(mode):
+    plain = direct()
+    with both() as (sides, port):
         config = f"[[listener]]\nlisten = '127.0.0.1:0'\nto = '127.0.0.1:{port}'\nmode = '{mode}'\n"
         with Relay(config) as relay:
             check(relay.get()["max_connections"] > N, "too few descriptors")
-            before = memory(relay.pid)
-            by.say(relay.ports[0])
-            by.lines.until("all")
-            to.lines.until("all")
+            before, before_kernel = memory(relay.pid), kernel()
+            hold(sides, relay.ports[0])
             each = (memory(relay.pid) - before) / N
+            more = (kernel() - before_kernel - plain) / N
             held = len(os.listdir(f"/proc/{relay.pid}/fd"))
-            print(f"# {mode}: {N} idle connections: {each:.0f} bytes of the process each, {held / N:.2f} descriptors each")
+            print(f"# {mode}: {N} idle connections: {each:.0f} bytes of the process each, {held / N:.2f} descriptors each"
+                  + (f"; {more:.0f} bytes of the kernel more than a direct one" if plain else ""))
             check(each < 8192, each, "bytes for each")
             check(held < 2 * N + 100, held, "descriptors")
+            to, by = sides
             to.say()
             by.say()
             by.lines.until("answered")
             held = len(os.listdir(f"/proc/{relay.pid}/fd"))
             check(held < 2 * N + 200, held, "descriptors afterwards")
             check(relay.get()["connections"] == N)
-    finally:
-        for side in sides:
-            side.end()
 
 
 if __name__ == "__main__":

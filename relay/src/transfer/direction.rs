@@ -348,8 +348,12 @@ impl<'a> Direction<'a> {
             }
             Over::Error(e) if sys::is(&e, Errno::LOOP) => Step::End(End::Loop),
             // The kernel reports an error of the sink at the source. If the source is still
-            // connected, it had no error of its own.
-            Over::Error(e) if sys::is(&e, Errno::PIPE) || self.source.is_connected() => {
+            // connected, it had no error of its own. EPIPE is one of the source too, if it was reset
+            // after the end of its stream.
+            Over::Error(e)
+                if self.source.is_connected()
+                    || sys::is(&e, Errno::PIPE) && !self.sink.is_connected() =>
+            {
                 Step::End(End::Sink(e))
             }
             Over::Error(e) => Box::pin(self.last_bytes(e)).await,

@@ -116,7 +116,7 @@ impl Flow {
     pub fn step(&mut self, source: &impl Socket, sink: &impl Socket) -> Step {
         match self.state {
             State::Start => self.start(source, sink),
-            State::Spliced => self.spliced(source),
+            State::Spliced => self.spliced(source, sink),
             State::Done => Step::Blocked,
             State::Carry => {
                 let by_pipe = self.pipe.is_some() && self.filled == 0;
@@ -159,7 +159,7 @@ impl Flow {
         Step::Moved
     }
 
-    fn spliced(&mut self, source: &impl Socket) -> Step {
+    fn spliced(&mut self, source: &impl Socket, sink: &impl Socket) -> Step {
         let over = match source.ending(|| self.look(source)) {
             Ok(over) => over,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Step::Blocked,
@@ -178,9 +178,11 @@ impl Flow {
             }
             Over::Error(e) if e.raw_os_error() == Some(libc::ELOOP) => Step::Loop(e),
             // The kernel reports an error of the sink at the source. If the source is still
-            // connected, it had no error of its own.
+            // connected, it had no error of its own. EPIPE is one of the source too, if it was reset
+            // after the end of its stream.
             Over::Error(e)
-                if e.raw_os_error() == Some(libc::EPIPE) || sys::is_connected(source) =>
+                if sys::is_connected(source)
+                    || e.raw_os_error() == Some(libc::EPIPE) && !sys::is_connected(sink) =>
             {
                 Step::Sink(e)
             }
