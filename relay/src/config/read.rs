@@ -248,11 +248,16 @@ fn agree(s: &Section, l: &Listener) {
     let unix = |a: &Address| matches!(a, Address::Unix(_));
     let listens = l.listen.iter().any(unix);
     let connects = l.pools().flat_map(|p| &p.to).any(unix);
-    // With proxy_in nothing else holds: no client of a Unix socket is in a network of proxy_from.
+    // proxy_in does not change that: no client of a Unix socket is in a network of proxy_from.
     if l.transparent && listens {
         s.mistake_at(
             "transparent",
             "clients at a Unix socket have no address: give that socket another listener",
+        );
+    } else if listens && !l.proxy_from.is_empty() {
+        s.mistake_at(
+            "proxy_from",
+            "no client of a Unix socket is in a network: give that socket another listener",
         );
     }
     if l.transparent && connects {
@@ -449,6 +454,23 @@ mod tests {
             );
         }
         assert!(with(tcp, "'127.0.0.1:81'", "").is_ok());
+    }
+
+    #[test]
+    fn no_client_of_a_unix_socket_is_in_a_network() {
+        let with = |listen: &str| {
+            config(&format!(
+                "[[listener]]\nlisten = [{listen}]\nto = 'a:1'\nproxy_in = 'v2'\nproxy_from = '10.0.0.0/8'\n"
+            ))
+        };
+        assert!(with("'127.0.0.1:80'").is_ok());
+        for listen in ["'unix:/a'", "'127.0.0.1:80', 'unix:/a'"] {
+            let said = with(listen).unwrap_err();
+            assert!(
+                said[0].line == Some(5) && said[0].what.starts_with("proxy_from: no client"),
+                "{said:?}"
+            );
+        }
     }
 
     #[test]
