@@ -41,6 +41,13 @@
 #define COMPAT_ADDR_LEN_NULL
 #endif
 
+/* The address that struct proto.connect takes; another type since 6.19. */
+#ifdef HAVE_SOCKADDR_UNSIZED
+#define COMPAT_SOCKADDR	struct sockaddr_unsized
+#else
+#define COMPAT_SOCKADDR	struct sockaddr
+#endif
+
 /* struct tcp_ulp_ops.get_info and get_info_size gained net_admin in 6.19. */
 #ifdef HAVE_ULP_INFO_NET_ADMIN
 #define COMPAT_NET_ADMIN_PARAM	, bool net_admin

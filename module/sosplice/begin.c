@@ -16,6 +16,7 @@
 #include "core/params.h"
 #include "core/stats.h"
 #include "sosplice/begin.h"
+#include "sosplice/datagram_endpoint.h"
 #include "sosplice/end_all.h"
 #include "sosplice/endpoint.h"
 #include "sosplice/evict.h"
@@ -36,7 +37,7 @@ static int unsplice(struct sock *sk)
 	int err = 0;
 
 	lock_sock(sk);
-	end = sks_endpoint_get(sk);
+	end = sks_endpoint_of(sk);
 	s = end ? end->out : NULL;
 	if (s)
 		sks_splice_end(s, 0);
@@ -53,10 +54,12 @@ static bool may_splice(void)
 	return capable(CAP_NET_ADMIN);
 }
 
-bool sks_splice_is_tcp(const struct sock *sk)
+bool sks_splice_can(const struct sock *sk)
 {
-	return (sk->sk_family == AF_INET || sk->sk_family == AF_INET6) &&
-	       sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP;
+	if (sk->sk_family != AF_INET && sk->sk_family != AF_INET6)
+		return false;
+	return (sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP) ||
+	       (sk->sk_type == SOCK_DGRAM && sk->sk_protocol == IPPROTO_UDP);
 }
 
 /* Claims the source. Under its lock. */
@@ -69,7 +72,7 @@ static int take_source(struct splice *s, struct splice_endpoint **spare)
 	err = sks_endpoint_claim(sk, spare);
 	if (err)
 		return err;
-	end = sks_endpoint_get(sk);
+	end = sks_endpoint_of(sk);
 	if (end->out)
 		return -EBUSY;
 	refcount_inc(&s->ref);
@@ -92,7 +95,7 @@ static int take_sink(struct splice *s, struct splice_endpoint **spare)
 	err = sks_endpoint_claim(sk, spare);
 	if (err)
 		return err;
-	end = sks_endpoint_get(sk);
+	end = sks_endpoint_of(sk);
 	if (end->in) {
 		if (!test_bit(SPLICE_ENDED, &end->in->flags))
 			return -EBUSY;
@@ -122,7 +125,7 @@ static int check_sink(struct sock *sk)
 	int err = 0;
 
 	lock_sock(sk);
-	end = sks_endpoint_get(sk);
+	end = sks_endpoint_of(sk);
 	if (sk->sk_state == TCP_LISTEN)
 		err = -EOPNOTSUPP;
 	else if (sk->sk_state == TCP_CLOSE)
@@ -143,7 +146,7 @@ static bool undo(struct splice *s, const bool fresh[2])
 	bool undone;
 
 	lock_sock(src);
-	end = sks_endpoint_get(src);
+	end = sks_endpoint_of(src);
 	undone = end && end->out == s && !s->moved;
 	if (undone) {
 		/* The mover detaches the sink's endpoint, because a task may own that lock for
@@ -162,6 +165,16 @@ static bool undo(struct splice *s, const bool fresh[2])
 	return undone;
 }
 
+/* Bytes that the source has queued: at least as many as there are, for a UDP socket. The source is
+ * locked.
+ */
+static u64 unread(const struct sock *sk)
+{
+	if (sks_splice_is_udp(sk))
+		return sk_rmem_alloc_get(sk);
+	return tcp_sk(sk)->rcv_nxt - tcp_sk(sk)->copied_seq + sks_paired_io_unread(sk);
+}
+
 /* Evicts the readers in TCP's own function, and lets the mover run. After START_WAIT the mover
  * evicts those that are left, before it moves anything.
  */
@@ -174,15 +187,14 @@ static int let_run(struct splice *s)
 
 	for (;;) {
 		lock_sock(sk);
-		go = !sks_evict_expel(sk) || time_after(jiffies, until);
+		go = s->datagrams || !sks_evict_expel(sk) || time_after(jiffies, until);
 		if (go) {
-			end = sks_endpoint_get(sk);
+			end = sks_endpoint_of(sk);
 			if (end && end->out == s) {
 				s->moved_before = end->moved;
 				WRITE_ONCE(end->moved, 0);
 			}
-			s->queued = tcp_sk(sk)->rcv_nxt - tcp_sk(sk)->copied_seq +
-				    sks_paired_io_unread(sk);
+			s->queued = unread(sk);
 			s->last = jiffies;	/* the idle time starts here */
 			set_bit(SPLICE_RUNNING, &s->flags);
 			/* Set the bit before the mover looks at the ring: a sender that appends
@@ -294,7 +306,7 @@ int sks_splice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 
 	if (fd >= 0 && !(READ_ONCE(sks_splice_enabled) && READ_ONCE(sks_loaded)))
 		return -ENOPROTOOPT;
-	if (!sks_splice_is_tcp(src))
+	if (!sks_splice_can(src))
 		return -EPROTONOSUPPORT;
 	if (max < 0)
 		return -EINVAL;
@@ -304,11 +316,11 @@ int sks_splice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 		return -EPERM;
 
 	lock_sock(src);
-	end = sks_endpoint_get(src);
+	end = sks_endpoint_of(src);
 	busy = end && end->out;
 	if (src->sk_state == TCP_LISTEN)
 		err = -EOPNOTSUPP;
-	else if (src->sk_state == TCP_CLOSE)
+	else if (src->sk_state == TCP_CLOSE && !sks_splice_is_udp(src))
 		err = -ENOTCONN;
 	release_sock(src);
 	if (err)
@@ -320,8 +332,10 @@ int sks_splice_set(struct sock *src, int fd, s64 max, u64 idle_us)
 	err = may_move(src->sk_socket, sock);
 	if (err)
 		goto put;
-	if (!sks_splice_is_tcp(sock->sk))
+	if (!sks_splice_can(sock->sk) || sock->sk->sk_protocol != src->sk_protocol)
 		err = -EPROTONOSUPPORT;
+	else if (sks_splice_is_udp(src) && sock->sk == src)
+		err = -EINVAL;	/* the mover sends with the source's lock held */
 	else if (busy)
 		err = -EBUSY;
 	else
@@ -339,7 +353,7 @@ u64 sks_splice_moved(const struct sock *sk)
 	u64 moved;
 
 	rcu_read_lock();
-	end = sks_endpoint_get_rcu(sk);
+	end = sks_endpoint_of_rcu(sk);
 	/* A caller that has the last count finds the error; pairs with sks_splice_show_count() */
 	moved = end ? smp_load_acquire(&end->moved) : 0;
 	rcu_read_unlock();
@@ -351,7 +365,8 @@ int __init sks_splice_init(void)
 	int err = sks_endpoint_init();
 
 	sks_loop_init();
-	return err ?: sks_splices_init();
+	err = err ?: sks_splices_init();
+	return err ?: sks_datagram_endpoint_init();
 }
 
 void sks_splice_exit(void)

@@ -9,7 +9,8 @@ void sks_splice_exit(void);
 
 extern bool sks_splice_enabled;	/* set by sks_sockopt_enable() */
 
-bool sks_splice_is_tcp(const struct sock *sk);
+/* True if the socket is TCP or UDP. */
+bool sks_splice_can(const struct sock *sk);
 
 /* setsockopt(SO_SPLICE). @src is not locked. @max is in bytes, @idle_us in µs; 0 means no limit
  * for both. @fd < 0 ends the splice. Returns 0 or an errno that so_splice(4) lists.

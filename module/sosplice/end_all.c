@@ -20,7 +20,7 @@ static bool drop_one(struct sock *sk)
 
 	if (!sks_endpoint_trylock(sk))
 		return false;
-	end = sks_endpoint_get(sk);
+	end = sks_endpoint_of(sk);
 	if (end && !end->out && !end->in) {
 		sks_endpoint_detach(sk);
 	} else if (end) {

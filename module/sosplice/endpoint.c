@@ -39,6 +39,8 @@
 #include "sosplice/paired_io.h"
 #include "sosplice/splice.h"
 
+static const struct endpoint_kind *udp;	/* constant after init */
+
 static struct ordered endpoints;
 static u64 endpoints_mark;			/* see sks_endpoints_mark() */
 static DEFINE_SPINLOCK(endpoints_lock);	/* protects the two above, endpoint->all */
@@ -59,7 +61,7 @@ bool sks_endpoint_trylock(struct sock *sk)
 	if (sock_owned_by_user_nocheck(sk)) {
 		/* The owner may be detaching the endpoint. */
 		rcu_read_lock();
-		end = sks_endpoint_get_rcu(sk);
+		end = sks_endpoint_of_rcu(sk);
 		if (end)
 			end->wanted = true;
 		rcu_read_unlock();
@@ -150,6 +152,10 @@ void sks_endpoint_update(struct sock *sk, struct splice_endpoint *end)
 	const bool want = end->out || end->in;
 
 	sock_owned_by_me(sk);
+	if (sks_splice_is_udp(sk)) {
+		udp->update(sk, end);
+		return;
+	}
 	WARN_ON_ONCE(want && !end->hooked);
 	if (want)
 		sks_endpoint_ops_set(sk, role_of(end));
@@ -166,7 +172,16 @@ void sks_endpoint_update(struct sock *sk, struct splice_endpoint *end)
 	end->lowat_hidden = end->out;
 }
 
-static void endpoint_end(struct splice_endpoint *end)
+void sks_endpoint_list(struct splice_endpoint *end, struct sock *sk)
+{
+	end->slot = SLOT_SPLICE;
+	end->sk = sk;
+	spin_lock_bh(&endpoints_lock);
+	ordered_add(&endpoints, &end->all);
+	spin_unlock_bh(&endpoints_lock);
+}
+
+void sks_endpoint_unlist(struct splice_endpoint *end)
 {
 	WARN_ON_ONCE(end->out || end->in);
 	spin_lock_bh(&endpoints_lock);
@@ -202,7 +217,7 @@ static void release(struct sock *sk, struct splice_endpoint *end)
 	if (end->hooked)
 		unhook(sk, end);
 	restore_prot(sk);
-	endpoint_end(end);
+	sks_endpoint_unlist(end);
 }
 
 /* Called by tcp_cleanup_ulp(), in softirq too. The core clears the slot's ops and drops the module
@@ -236,16 +251,21 @@ static void inherit(struct sock *sk, struct splice_endpoint *end)
 
 void sks_endpoint_detach(struct sock *sk)
 {
-	struct pair_end *paired = sks_end_get(sk);
-	struct splice_endpoint *end = sks_endpoint_get(sk);
+	struct splice_endpoint *end = sks_endpoint_of(sk);
+	struct pair_end *paired;
 
 	sock_owned_by_me(sk);
+	if (sks_splice_is_udp(sk)) {
+		udp->detach(sk, end);
+		return;
+	}
+	paired = sks_end_get(sk);
 	if (paired)
 		WRITE_ONCE(paired->guest, NULL);
 	else
 		sks_slot_clear(sk);
 	restore_prot(sk);
-	endpoint_end(end);
+	sks_endpoint_unlist(end);
 	/* Our own text is on the stack; inflight.h has what keeps it. */
 	module_put(THIS_MODULE);
 }
@@ -268,11 +288,13 @@ static int claimable(const struct sock *sk, const struct pair_end *paired)
 
 int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare)
 {
-	struct splice_endpoint *end = sks_endpoint_get(sk);
+	struct splice_endpoint *end = sks_endpoint_of(sk);
 	struct pair_end *paired;
 	int f;
 
 	sock_owned_by_me(sk);
+	if (sks_splice_is_udp(sk))
+		return udp->claim(sk, end, spare);
 	if (sk->sk_state == TCP_LISTEN || !sks_hook_may_attach())
 		return -EOPNOTSUPP;
 	if (sk->sk_state == TCP_CLOSE || !sk->sk_socket)
@@ -299,11 +321,7 @@ int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare)
 		return -EINVAL;
 	end = *spare;
 	*spare = NULL;
-	end->slot = SLOT_SPLICE;
-	end->sk = sk;
-	spin_lock_bh(&endpoints_lock);
-	ordered_add(&endpoints, &end->all);
-	spin_unlock_bh(&endpoints_lock);
+	sks_endpoint_list(end, sk);
 	if (paired)
 		smp_store_release(&paired->guest, end);	/* pairs with takes_data() */
 	else
@@ -318,6 +336,10 @@ void sks_endpoint_wake(struct sock *sk)
 	sock_owned_by_me(sk);
 	if (!rcu_access_pointer(sk->sk_wq))
 		return;
+	if (sks_splice_is_udp(sk)) {
+		udp->wake(sk);
+		return;
+	}
 	/* Clear endpoint->out before the readers look at a ring. A sender that appends looks in
 	 * the other order, and then wakes them itself (paired_io.h). Pairs with tx_append().
 	 */
@@ -352,6 +374,11 @@ static const struct guest_ops guest_ops = {
 	.takes_data = takes_data,
 	.has_callbacks = sks_endpoint_has_callbacks,
 };
+
+void sks_endpoint_register_udp(const struct endpoint_kind *kind)
+{
+	udp = kind;
+}
 
 void sks_endpoints_mark(void)
 {

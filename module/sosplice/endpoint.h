@@ -8,6 +8,17 @@
 
 int sks_endpoint_init(void);
 
+/* The functions below, of the same names, for UDP sockets. @claim gets the endpoint, or NULL. */
+struct endpoint_kind {
+	int (*claim)(struct sock *sk, struct splice_endpoint *end, struct splice_endpoint **spare);
+	void (*update)(struct sock *sk, struct splice_endpoint *end);
+	void (*detach)(struct sock *sk, struct splice_endpoint *end);
+	void (*wake)(struct sock *sk);
+};
+
+/* Called once, at init. */
+void sks_endpoint_register_udp(const struct endpoint_kind *kind);
+
 /* Hooks the socket. If it has no endpoint yet, attaches *@spare and sets that to NULL. A socket
  * that is paired stays paired. One that waits for its peer is taken back to TCP first. The caller
  * then gives the endpoint a splice, or calls update. Returns 0 or
@@ -22,6 +33,12 @@ int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare);
  * back.
  */
 void sks_endpoint_update(struct sock *sk, struct splice_endpoint *end);
+
+/* Put a new endpoint of @sk into the order of all, and take out and free one that is detached and
+ * has no splice. The second may be called in any context.
+ */
+void sks_endpoint_list(struct splice_endpoint *end, struct sock *sk);
+void sks_endpoint_unlist(struct splice_endpoint *end);
 
 /* Detaches the endpoint of a socket that has no splice. */
 void sks_endpoint_detach(struct sock *sk);

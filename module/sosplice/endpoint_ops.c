@@ -54,12 +54,7 @@ static int reader_wake(struct wait_queue_entry *wq, unsigned int mode, int sync,
 	return woken_wake_function(wq, mode, sync, key);
 }
 
-/* Waits until the socket is no splice's source, and returns 0, or the error that the read returns.
- * The socket is not locked on return. A task that might sleep next enters the call again, by the
- * function that the socket has now. If it slept in TCP's function, called from ours, it would hold
- * the module.
- */
-static int reader_wait(struct sock *sk, bool nonblock)
+int sks_endpoint_reader_wait(struct sock *sk, bool nonblock)
 {
 	DEFINE_WAIT_FUNC(wait, reader_wake);
 	struct splice_endpoint *end;
@@ -70,7 +65,7 @@ static int reader_wait(struct sock *sk, bool nonblock)
 	timeo = sock_rcvtimeo(sk, nonblock);
 	add_wait_queue(sk_sleep(sk), &wait);
 	for (;;) {
-		end = sks_endpoint_get(sk);
+		end = sks_endpoint_of(sk);
 		if (!end || !end->out)
 			break;
 		if (!timeo)
@@ -96,7 +91,7 @@ static int read_behind_splice(typeof(tcp_prot.recvmsg) read, struct sock *sk, st
 
 	sks_enter();
 	if (!(flags & (MSG_ERRQUEUE | MSG_OOB)))
-		ret = reader_wait(sk, flags & MSG_DONTWAIT);
+		ret = sks_endpoint_reader_wait(sk, flags & MSG_DONTWAIT);
 	if (!ret)
 		ret = read(sk, msg, len, flags COMPAT_ADDR_LEN_ARG);
 	sks_leave();
@@ -122,7 +117,7 @@ static ssize_t source_splice_read(struct socket *sock, loff_t *ppos, struct pipe
 	ssize_t ret;
 
 	sks_enter();
-	ret = reader_wait(sock->sk, sock->file->f_flags & O_NONBLOCK);
+	ret = sks_endpoint_reader_wait(sock->sk, sock->file->f_flags & O_NONBLOCK);
 	/* The hook lets calls from this module pass. */
 	if (!ret && sks_pair_owns(sock->sk))
 		ret = sks_pair_splice_read(sock, ppos, pipe, len, flags);
@@ -132,26 +127,27 @@ static ssize_t source_splice_read(struct socket *sock, loff_t *ppos, struct pipe
 	return ret;
 }
 
-/* One look, for hooked_poll(). False if the splice has ended meanwhile. */
-static bool look_at_source(struct file *file, struct socket *sock, poll_table *wait, __poll_t *mask)
+/* One look by @poll. False if the splice has ended meanwhile. */
+static bool look_at_source(poll_function poll, struct file *file, struct socket *sock,
+			   poll_table *wait, __poll_t *mask)
 {
 	struct splice_endpoint *end;
 	struct splice *before = NULL, *after = NULL;
 	unsigned int moves = 0;
 
 	rcu_read_lock();
-	end = sks_endpoint_get_rcu(sock->sk);
+	end = sks_endpoint_of_rcu(sock->sk);
 	if (end) {
 		before = READ_ONCE(end->out);
 		moves = smp_load_acquire(&end->err_moves);	/* pairs with err_back */
 	}
 	rcu_read_unlock();
 
-	*mask = tcp_poll(file, sock, wait);	/* queues the poller first, then looks; may sleep */
+	*mask = poll(file, sock, wait);	/* queues the poller first, then looks; may sleep */
 
 	rcu_read_lock();
 	smp_rmb();	/* sk_err before err_moves; pairs with err_out */
-	end = sks_endpoint_get_rcu(sock->sk);
+	end = sks_endpoint_of_rcu(sock->sk);
 	if (end)
 		after = smp_load_acquire(&end->out);	/* pairs with sks_splice_end() */
 	if (after)
@@ -162,22 +158,24 @@ static bool look_at_source(struct file *file, struct socket *sock, poll_table *w
 	return after || !before;
 }
 
-/* Hides from poll(2) of a source what is the splice's. tcp_poll() looks at the receive queue,
- * where the mover leaves bytes that the sink has no room for. It also sees an end of stream that
- * the splice has not reached yet.
- */
-static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *wait)
+__poll_t sks_endpoint_poll(poll_function poll, struct file *file, struct socket *sock,
+			   poll_table *wait)
 {
 	__poll_t mask;
 
 	sks_enter();
-	/* A splice has ended during the look: what tcp_poll() saw before it may have been moved,
-	 * and it may have missed the error. The poller is queued, so the next look has no @wait.
+	/* A splice has ended during the look: what @poll saw before it may have been moved, and it
+	 * may have missed the error. The poller is queued, so the next look has no @wait.
 	 */
-	while (!look_at_source(file, sock, wait, &mask))
+	while (!look_at_source(poll, file, sock, wait, &mask))
 		wait = NULL;
 	sks_leave();
 	return mask;
+}
+
+static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *wait)
+{
+	return sks_endpoint_poll(tcp_poll, file, sock, wait);
 }
 
 /* Sets the mark that sks_endpoint_update() has hidden. The socket is locked. */

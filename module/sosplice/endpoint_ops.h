@@ -5,6 +5,7 @@
 #ifndef SOCKSPLICE_ENDPOINT_OPS_H
 #define SOCKSPLICE_ENDPOINT_OPS_H
 
+#include <linux/poll.h>
 #include <net/sock.h>
 
 enum family { V4, V6, FAMILIES };
@@ -31,5 +32,21 @@ void sks_endpoint_ops_claim(struct sock *sk, enum family f);
  * there since.
  */
 void sks_endpoint_ops_set(struct sock *sk, enum role role);
+
+/* Waits until the socket is no splice's source, and returns 0, or the error that the read returns.
+ * The socket is not locked, before and after. A task that might sleep next enters the call again, by
+ * the function that the socket has now. If it slept in the kernel's function, called from ours, it
+ * would hold the module.
+ */
+int sks_endpoint_reader_wait(struct sock *sk, bool nonblock);
+
+typedef __poll_t (*poll_function)(struct file *file, struct socket *sock, poll_table *wait);
+
+/* Has @poll, the kernel's own function, look, and hides of a source what is the splice's. @poll
+ * looks at the receive queue, where the mover leaves what the sink has no room for. It also sees
+ * an end of stream that the splice has not reached yet.
+ */
+__poll_t sks_endpoint_poll(poll_function poll, struct file *file, struct socket *sock,
+			   poll_table *wait);
 
 #endif /* SOCKSPLICE_ENDPOINT_OPS_H */

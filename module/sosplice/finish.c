@@ -49,7 +49,7 @@ void sks_splice_show_count(struct splice_endpoint *end, const struct splice *s)
 void sks_splice_end(struct splice *s, int err)
 {
 	struct sock *sk = s->src;
-	struct splice_endpoint *end = sks_endpoint_get(sk);
+	struct splice_endpoint *end = sks_endpoint_of(sk);
 	const bool fails = err && !sk->sk_err;
 
 	sock_owned_by_me(sk);

@@ -13,12 +13,19 @@
  * process can hide a loop by rewriting sequence numbers (TCP_REPAIR, which takes privilege).
  * budget.c still bounds its splices.
  *
+ * Datagrams can come back in more ways than along connections, so each is counted, as on OpenBSD.
+ * The count has to travel with the packet. skb->hash is the one field that the sender sets, by
+ * sk_txhash, that nothing on the way to a local receiver changes, and that no application sees. So
+ * a sink sends with a hash of which 25 bits name the splice, by a random number, and 7 bits are
+ * the count. A packet that came from a network card has the card's hash, and counts as new.
+ *
  * All users share the table, under one lock. Peers choose one of the two numbers of its key, so
  * the hash takes both, and a secret. A walk gives up, and reports a loop, after more splices than
  * honest ones come to.
  */
 #include <linux/hashtable.h>
 #include <linux/jhash.h>
+#include <linux/netdevice.h>
 #include <linux/random.h>
 #include <linux/spinlock.h>
 #include <net/tcp.h>
@@ -26,12 +33,12 @@
 #include "sosplice/loop.h"
 #include "sosplice/splice.h"
 
-#define LOOP_HOPS_MAX	128	/* splices; a longer chain is taken for a loop */
 #define LOOP_VISITS_MAX	4096	/* splices that a search looks at; a longer search reports a loop */
 
 /* Splices by hash_of() of src_id, and of dst_id; loop_lock. */
 static DEFINE_HASHTABLE(sources, 12);
 static DEFINE_HASHTABLE(sinks, 12);
+static DEFINE_HASHTABLE(datagrams, 10);		/* splices of UDP by hops_id, by loop_sink */
 static u32 seed;			/* constant after init */
 static DEFINE_SPINLOCK(loop_lock);
 
@@ -127,6 +134,67 @@ bool sks_loop_closes(struct splice *s)
 	loop = walk(s, true, &hops, &visits) || walk(s, false, &hops, &visits);
 	spin_unlock(&loop_lock);
 	return loop;
+}
+
+static bool is_taken(u32 id)
+{
+	const struct splice *s;
+
+	lockdep_assert_held(&loop_lock);
+	hash_for_each_possible(datagrams, s, loop_sink, id)
+	{
+		if (s->hops_id == id)
+			return true;
+	}
+	return false;
+}
+
+#define HOPS_BITS	7
+static_assert(LOOP_HOPS_MAX == 1 << HOPS_BITS);
+
+void sks_loop_join(struct splice *s)
+{
+	sock_owned_by_me(s->src);
+	if (!hlist_unhashed(&s->loop_sink))
+		return;
+	spin_lock(&loop_lock);
+	do
+		s->hops_id = get_random_u32() >> HOPS_BITS;
+	while (!s->hops_id || is_taken(s->hops_id));
+	hash_add(datagrams, &s->loop_sink, s->hops_id);
+	spin_unlock(&loop_lock);
+}
+
+/* True if the packet came from a device that has hardware. */
+static bool from_card(const struct net *net, const struct sk_buff *skb)
+{
+	const struct net_device *dev;
+	bool card;
+
+	rcu_read_lock();
+	dev = dev_get_by_index_rcu((struct net *)net, skb->skb_iif);
+	card = dev && dev->dev.parent;
+	rcu_read_unlock();
+	return card;
+}
+
+unsigned int sks_loop_hops(const struct splice *s, const struct sk_buff *skb)
+{
+	bool ours;
+
+	if (!skb->l4_hash || skb->sw_hash)
+		return 0;
+	spin_lock(&loop_lock);
+	ours = is_taken(skb->hash >> HOPS_BITS);
+	spin_unlock(&loop_lock);
+	if (!ours || from_card(sock_net(s->src), skb))
+		return 0;
+	return (skb->hash & (LOOP_HOPS_MAX - 1)) + 1;
+}
+
+u32 sks_loop_hash(const struct splice *s, unsigned int hops)
+{
+	return s->hops_id << HOPS_BITS | hops;
 }
 
 void sks_loop_forget(struct splice *s)

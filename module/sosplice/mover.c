@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The mover: carries what the source has received to the sink, by reference.
+ * The mover: carries what the source has received to the sink, by reference. This file has the
+ * frame for all splices, and the rounds of TCP. datagram.c has the rounds of UDP.
  *
  * A round has both sockets locked. The sink sends the pages of the bytes that come next in the
  * source's queue, as far as it has room. Then the bytes that were sent leave the queue.
@@ -25,6 +26,7 @@
 #include "pair/end.h"
 #include "sosplice/batch.h"
 #include "sosplice/budget.h"
+#include "sosplice/datagram.h"
 #include "sosplice/endpoint.h"
 #include "sosplice/evict.h"
 #include "sosplice/finish.h"
@@ -35,14 +37,6 @@
 
 #define MOVER_BUDGET	(256U << 10)	/* bytes, until others get the CPU */
 #define MOVER_BACKOFF_MAX (HZ / 10 ?: 1) /* jiffies */
-
-enum mover_next {
-	NEXT_WAIT,	/* until something happens */
-	NEXT_NOW,	/* behind the works that are queued */
-	NEXT_LATER,	/* soon: there was no memory */
-	NEXT_BUSY,	/* soon: another task has a socket, or is in the middle of a read */
-	NEXT_ROUND,	/* at once */
-};
 
 /* True if the queue or the ring holds unread data. */
 static bool has_data(struct sock *sk)
@@ -418,21 +412,35 @@ static enum mover_next lock_sink_and_move(struct splice *s, u32 *left)
 	return next;
 }
 
+/* A round of TCP. Sets *@why as why_end() if the splice is to end. The source is locked. */
+static enum mover_next stream_round(struct splice *s, u32 *left, int *why)
+{
+	struct sock *src = s->src;
+
+	if (!note_sink_error(s, why))
+		return NEXT_BUSY;
+	if (*why >= 0)
+		return NEXT_WAIT;
+	if (!may_take(s, *left == MOVER_BUDGET))
+		return NEXT_BUSY;
+	if (has_data(src))
+		return lock_sink_and_move(s, left);
+	if (src->sk_shutdown & RCV_SHUTDOWN || sock_flag(src, SOCK_DONE))
+		*why = 0;
+	return NEXT_WAIT;
+}
+
 /* The source is locked. */
 static enum mover_next mover_round(struct splice *s, u32 *left)
 {
 	enum mover_next next = NEXT_WAIT;
-	struct sock *src = s->src;
 	int why = why_end(s);
 
-	if (why < 0 && !note_sink_error(s, &why))
-		next = NEXT_BUSY;
-	else if (why < 0 && !may_take(s, *left == MOVER_BUDGET))
-		next = NEXT_BUSY;
-	else if (why < 0 && has_data(src))
-		next = lock_sink_and_move(s, left);
-	else if (why < 0 && (src->sk_shutdown & RCV_SHUTDOWN || sock_flag(src, SOCK_DONE)))
-		why = 0;
+	if (why < 0)
+		next = s->datagrams ? sks_datagram_round(s, left, &why) :
+				      stream_round(s, left, &why);
+	if (why < 0 && s->datagrams)
+		why = why_end(s);	/* the limit is reached, or the sink is dead */
 	if (test_bit(SPLICE_ENDED, &s->flags))
 		return NEXT_WAIT;	/* lock_sink_and_move() has ended it */
 	if (why < 0 && next != NEXT_NOW && next != NEXT_ROUND && idle_is_over(s))
@@ -448,7 +456,7 @@ static enum mover_next mover_round(struct splice *s, u32 *left)
 /* A round, unless the splice has not begun or has ended. The source is locked. */
 static enum mover_next mover_round_if_runs(struct splice *s, u32 *left)
 {
-	const struct splice_endpoint *end = sks_endpoint_get(s->src);
+	const struct splice_endpoint *end = sks_endpoint_of(s->src);
 
 	sock_owned_by_me(s->src);
 	if (!end || end->out != s || !test_bit(SPLICE_RUNNING, &s->flags))
@@ -507,7 +515,7 @@ static bool leave_sink(struct splice *s)
 		return true;
 	if (!sks_endpoint_trylock(sk))
 		return false;
-	end = sks_endpoint_get(sk);
+	end = sks_endpoint_of(sk);
 	ours = end && end->in == s;
 	if (ours) {
 		WRITE_ONCE(end->in, NULL);

@@ -46,7 +46,7 @@ int sks_sockopt_get(const struct sock *sk, sockptr_t val, int *len)
 {
 	s64 moved;
 
-	if (!sks_splice_is_tcp(sk))
+	if (!sks_splice_can(sk))
 		return -EPROTONOSUPPORT;
 	if (*len < (int)sizeof(moved))
 		return -EINVAL;

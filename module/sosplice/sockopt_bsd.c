@@ -26,16 +26,16 @@ int sks_sockopt_bsd_status(void)
 
 #if defined(CONFIG_DYNAMIC_FTRACE) && defined(CONFIG_HAVE_DYNAMIC_FTRACE_WITH_ARGS)
 
-/* Replaces sock_setsockopt(), for our option only. May sleep in a page fault for as long as the
+/* Replaces sk_setsockopt(), for our option only. May sleep in a page fault for as long as the
  * caller likes. That makes rmmod fail, but does not make it hang.
  */
-static int bsd_setsockopt(struct socket *sock, int level, int optname, sockptr_t optval,
+static int bsd_setsockopt(struct sock *sk, int level, int optname, sockptr_t optval,
 			  unsigned int optlen)
 {
 	int ret = -ENOPROTOOPT;
 
 	if (try_module_get(THIS_MODULE)) {
-		ret = sks_sockopt_set(sock->sk, optval, optlen);
+		ret = sks_sockopt_set(sk, optval, optlen);
 		module_put(THIS_MODULE);
 	}
 	return ret;
@@ -84,7 +84,7 @@ static struct bsd_hook {
 	struct ftrace_ops ops;
 } hooks[] = {
 	{
-		.function = "sock_setsockopt",
+		.function = "sk_setsockopt",
 		.ops = {
 			.func = set_callback,
 			.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT,

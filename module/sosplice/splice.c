@@ -8,6 +8,7 @@
 #include <linux/delay.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
+#include <linux/rhashtable.h>
 #include <linux/sched/isolation.h>
 #include <linux/slab.h>
 #include <net/tcp.h>
@@ -25,6 +26,31 @@ static struct ordered splices;			/* splices_lock */
 static unsigned int splices_live;		/* splices_lock; read without */
 static DEFINE_SPINLOCK(splices_lock);
 static atomic_t splices_held = ATOMIC_INIT(0);	/* splices that are not freed yet, ended or not */
+
+static struct rhashtable table;		/* UDP: by endpoint->sk; written under the
+					 * socket's lock
+					 */
+static const struct rhashtable_params table_params = {
+	.key_len = sizeof(struct sock *),
+	.key_offset = offsetof(struct splice_endpoint, sk),
+	.head_offset = offsetof(struct splice_endpoint, table),
+	.automatic_shrinking = true,
+};
+
+struct splice_endpoint *sks_datagram_endpoint(const struct sock *sk)
+{
+	return rhashtable_lookup_fast(&table, &sk, table_params);
+}
+
+int sks_datagram_table_add(struct splice_endpoint *end)
+{
+	return rhashtable_insert_fast(&table, &end->table, table_params);
+}
+
+void sks_datagram_table_remove(struct splice_endpoint *end)
+{
+	rhashtable_remove_fast(&table, &end->table, table_params);
+}
 
 unsigned int sks_splices_live(void)
 {
@@ -176,6 +202,7 @@ struct splice *sks_splice_alloc(struct sock *src, struct sock *dst, s64 max, u64
 	sock_hold(dst);
 	s->src = src;
 	s->dst = dst;
+	s->datagrams = sks_splice_is_udp(src);
 	s->max = max;
 	/* The idle time is no shorter than asked for, and not so long that jiffies wrap. */
 	s->idle = min_t(u64, DIV64_U64_ROUND_UP(idle_us * HZ, USEC_PER_SEC), MAX_JIFFY_OFFSET / 2);
@@ -194,8 +221,15 @@ struct splice *sks_splice_alloc(struct sock *src, struct sock *dst, s64 max, u64
 
 int sks_splices_init(void)
 {
+	int err = rhashtable_init(&table, &table_params);
+
+	if (err)
+		return err;
 	mover_wq = alloc_workqueue("socksplice", COMPAT_WQ_PERCPU, 0);
-	return mover_wq ? 0 : -ENOMEM;
+	if (mover_wq)
+		return 0;
+	rhashtable_destroy(&table);
+	return -ENOMEM;
 }
 
 void sks_splices_exit(void)
@@ -209,4 +243,5 @@ void sks_splices_exit(void)
 	rcu_barrier();	/* free_rcu() of the last one returns */
 	sks_budget_exit();
 	destroy_workqueue(mover_wq);
+	rhashtable_destroy(&table);
 }

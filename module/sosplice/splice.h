@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * SO_SPLICE: the kernel forwards what one TCP socket, the source, receives into another one, the
- * sink.
+ * SO_SPLICE: the kernel forwards what one socket, the source, receives into another one, the sink.
+ * Both are TCP, or both are UDP (datagram.h).
  *
  * The room sosplice/ holds all of it: the socket option, the endpoints, the mover and its budget.
  * It may call datapath/, pair/ and core/. Only ctl/ and main.c may call it. pair/ reaches it by
@@ -20,6 +20,8 @@
  *     running work, a pending tick, and its place in budget.c's line. The splice holds both
  *     sockets, so it is ended soon after one of them is closed. It is freed by RCU, because the
  *     writer into a paired source's ring finds it by endpoint->out without a lock.
+ *   - A UDP socket has no such slot. Its endpoint is in a table, from the
+ *     first splice until the socket is closed.
  *   - Each attached endpoint holds the module.
  *
  * Locks: that of a socket. Only the mover has two, the source's and the sink's. It waits for
@@ -33,6 +35,7 @@
 #include <linux/completion.h>
 #include <linux/mm_types.h>
 #include <linux/refcount.h>
+#include <linux/rhashtable-types.h>
 #include <linux/types.h>
 #include <linux/uidgid.h>
 #include <linux/workqueue.h>
@@ -63,6 +66,21 @@ enum splice_flag {
 				 * thread in setsockopt() only
 				 */
 	SPLICE_UNDONE,	/* it failed, and the sink got its endpoint for it; set before it ends */
+	SPLICE_SENDING,	/* UDP: the mover is in the sink's sendmsg, without its lock; set under the
+			 * sink's lock, which the sink's close takes before it waits for the bit
+			 */
+	SPLICE_NEEDS_ROOM,	/* UDP: the mover waits until the sink has room; written by the
+				 * mover, under the source's lock
+				 */
+};
+
+/* What a round of the mover leaves to do. */
+enum mover_next {
+	NEXT_WAIT,	/* until something happens */
+	NEXT_NOW,	/* behind the works that are queued */
+	NEXT_LATER,	/* soon: there was no memory */
+	NEXT_BUSY,	/* soon: another task has a socket, or is in the middle of a read */
+	NEXT_ROUND,	/* at once */
 };
 
 /* Identifies an end of a connection by both initial sequence numbers; see loop.c. */
@@ -77,6 +95,7 @@ struct splice {
 
 	/* Constant. Both sockets are held until the splice is freed. */
 	struct sock *src, *dst;
+	bool datagrams;			/* both are UDP */
 	u64 max;			/* bytes, 0: no limit */
 	unsigned long idle;		/* jiffies, 0: for ever */
 	struct budget_user *user;	/* charged for the CPU time; held */
@@ -109,6 +128,9 @@ struct splice {
 
 	/* loop.c */
 	struct hlist_node loop_source, loop_sink;	/* loop_lock */
+	u32 hops_id;			/* UDP: 25 bits, set under loop_lock when it gets on the
+					 * table; the mover reads it under the source's lock
+					 */
 	struct loop_ident src_id, dst_id;	/* written under both sockets' locks, before it is
 						 * on the table
 						 */
@@ -136,6 +158,7 @@ struct splice_endpoint {
 					 */
 	u64 moved;			/* bytes, by the last splice; also read without the lock */
 
+	struct rhash_head table;	/* UDP: in the table of splice.c */
 	struct sock *sk;		/* not held: valid while the endpoint is attached */
 	struct ordered_node all;		/* in the order of attached endpoints;
 						 * endpoints_lock
@@ -143,7 +166,7 @@ struct splice_endpoint {
 	struct rcu_head rcu;
 };
 
-/* The endpoint of a socket whose lock the caller holds, or NULL. */
+/* The endpoint of a TCP socket whose lock the caller holds, or NULL. */
 static inline struct splice_endpoint *sks_endpoint_get(const struct sock *sk)
 {
 	struct pair_end *paired = sks_end_get(sk);
@@ -161,6 +184,31 @@ static inline struct splice_endpoint *sks_endpoint_get_rcu(const struct sock *sk
 	if (*slot == SLOT_PAIR)
 		return READ_ONCE(container_of(slot, struct pair_end, slot)->guest);
 	return container_of(slot, struct splice_endpoint, slot);
+}
+
+static inline bool sks_splice_is_udp(const struct sock *sk)
+{
+	return sk->sk_protocol == IPPROTO_UDP;
+}
+
+/* The endpoint of a UDP socket, or NULL. It stays while the caller has the socket's lock, or is
+ * under rcu_read_lock().
+ */
+struct splice_endpoint *sks_datagram_endpoint(const struct sock *sk);
+
+/* Add the endpoint of a UDP socket to the table, or remove it. The first may return an error. */
+int sks_datagram_table_add(struct splice_endpoint *end);
+void sks_datagram_table_remove(struct splice_endpoint *end);
+
+/* Like sks_endpoint_get() and sks_endpoint_get_rcu(), for a socket that may be UDP. */
+static inline struct splice_endpoint *sks_endpoint_of(const struct sock *sk)
+{
+	return sks_splice_is_udp(sk) ? sks_datagram_endpoint(sk) : sks_endpoint_get(sk);
+}
+
+static inline struct splice_endpoint *sks_endpoint_of_rcu(const struct sock *sk)
+{
+	return sks_splice_is_udp(sk) ? sks_datagram_endpoint(sk) : sks_endpoint_get_rcu(sk);
 }
 
 int sks_splices_init(void);

@@ -117,7 +117,8 @@ static int hold(void)
 int main(int argc, char **argv)
 {
 	const struct sock_case *groups[] = { call_cases, literal_cases, begin_cases, data_cases,
-					     end_cases, bsd_cases, forward_cases, leg_cases };
+					     end_cases, bsd_cases, forward_cases, udp_cases,
+					     leg_cases };
 	/* The last group is of paired sockets only. */
 	const size_t n = sizeof(groups) / sizeof(groups[0]) - !getenv("PAIRED");
 	const struct sock_case *c;

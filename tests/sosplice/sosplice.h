@@ -46,7 +46,8 @@ struct sock_case {
 int literal_hold(void);
 
 extern const struct sock_case call_cases[], literal_cases[], data_cases[], end_cases[];
-extern const struct sock_case begin_cases[], bsd_cases[], forward_cases[], leg_cases[];
+extern const struct sock_case begin_cases[], bsd_cases[], forward_cases[], udp_cases[];
+extern const struct sock_case leg_cases[];
 
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *fmt, ...);
 

@@ -40,7 +40,7 @@ const PATH: &str = "/metrics";
 type Labels = Vec<(&'static str, String)>;
 
 /// Counters that have a metric of their own: the name of the metric, and the counter.
-const PLAIN: [(&str, &str); 29] = [
+const PLAIN: [(&str, &str); 31] = [
     ("no_policy", "no_policy"),
     ("enrolled", "enrolled"),
     ("hash_doubts", "doubt_hash"),
@@ -65,6 +65,8 @@ const PLAIN: [(&str, &str); 29] = [
     ("so_splices_made", "so_splices_made"),
     ("so_splices_ended", "so_splices_ended"),
     ("so_splice_bytes", "so_splice_bytes"),
+    ("so_splice_datagrams", "so_splice_datagrams"),
+    ("so_splice_dropped", "so_splice_dropped"),
     ("so_splice_copied_bytes", "so_splice_copied_bytes"),
     ("so_splice_from_ring_bytes", "so_splice_from_ring_bytes"),
     ("so_splice_to_ring_bytes", "so_splice_to_ring_bytes"),
