@@ -88,8 +88,6 @@
 	X(so_splice_bytes) /* Bytes that SO_SPLICE moved */ \
 	X(so_splice_datagrams) \
 		/* Datagrams, or trains of them, that SO_SPLICE moved between UDP sockets */ \
-	X(so_splice_dropped) \
-		/* Datagrams that a read from before a splice put in its way, lost by SO_SPLICE */ \
 	X(so_splice_copied_bytes) /* Bytes that SO_SPLICE took from TCP and copied */ \
 	X(so_splice_from_ring_bytes) \
 		/* Bytes that SO_SPLICE took from the ring of a paired source */ \

@@ -92,6 +92,8 @@ static int take_sink(struct splice *s, struct splice_endpoint **spare)
 	struct splice_endpoint *end;
 	int err;
 
+	if (s->datagrams && sks_datagram_is_corked(sk))
+		return -EBUSY;
 	err = sks_endpoint_claim(sk, spare);
 	if (err)
 		return err;
@@ -130,6 +132,8 @@ static int check_sink(struct sock *sk)
 		err = -EOPNOTSUPP;
 	else if (sk->sk_state == TCP_CLOSE)
 		err = -ENOTCONN;
+	else if (sks_splice_is_udp(sk) && sks_datagram_is_corked(sk))
+		err = -EBUSY;
 	else if (end && end->in && !test_bit(SPLICE_ENDED, &end->in->flags))
 		err = -EBUSY;
 	release_sock(sk);
@@ -198,9 +202,15 @@ static int let_run(struct splice *s)
 			s->last = jiffies;	/* the idle time starts here */
 			set_bit(SPLICE_RUNNING, &s->flags);
 			/* Set the bit before the mover looks at the ring: a sender that appends
-			 * queues the mover (takes_data()).
+			 * queues the mover (takes_data()). Set endpoint->out before it looks at
+			 * UDP's queue: pairs with hooked_data_ready().
 			 */
 			smp_mb__after_atomic();
+			/* A CPU that has read a UDP socket's sk_data_ready before the splice may
+			 * report its datagram to nobody. Look once more when it is visible.
+			 */
+			if (s->datagrams)
+				sks_mover_tick(s, 1);
 		}
 		release_sock(sk);
 		if (go)

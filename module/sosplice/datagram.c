@@ -2,17 +2,27 @@
 /*
  * The mover's rounds for UDP.
  *
- * A datagram stays at the head of the source's queue until the sink has sent it. So whatever ends
- * the splice, the application reads what was not sent. While the socket is a source, its reads are
- * in our function, and wait. Only a task that was inside UDP's own recvmsg when the splice began
- * could take the datagram during the send: then both have it. The mover sees that by what it gets
- * when it takes the datagram off the queue, and goes on with what it got.
+ * The mover takes a datagram off the source's queue, has the sink send it, and puts it back at the
+ * head if the sink has not sent it. The source stays locked meanwhile. So whatever ends the splice,
+ * the application reads what was not sent. While the socket is a source, its reads are in our
+ * function, and wait. A task that was inside UDP's own recvmsg when the splice began takes no lock,
+ * and may take a datagram at any time. The mover does not have that datagram then.
  *
- * Locks. The source is locked during the round, so the splice does not end, and no reader of ours
- * reads. The sink is locked to look at it, but not during the send: UDP's sendmsg takes the lock
- * itself if the application corks the socket just then, and would wait for us for ever. The bit
- * SPLICE_SENDING keeps the socket from being closed under the send. As long as the application has
- * corked the sink, the mover waits: UDP would append the datagram to the application's.
+ * Memory. A datagram that the mover has taken stays charged to the source. So to put it back cannot
+ * fail, and what the sink has no room for counts against SO_RCVBUF. As in UDP, reader_queue.lock
+ * protects that queue and forward_deficit, and sk_receive_queue.lock protects sk_forward_alloc.
+ *
+ * Locks. The source is locked during the round. The sink is locked to look at it, but not during
+ * the send: UDP's sendmsg takes that lock itself if the socket is corked, and would wait for us for
+ * ever. The bit SPLICE_SENDING keeps the socket from being closed under the send. A sink cannot be
+ * corked: datagram_endpoint.c refuses that. Only a task that was inside UDP's own setsockopt or
+ * sendmsg since before the splice can cork it, between the look and the send. The send then waits
+ * until no task owns the sink. The datagram joins that task's, and the next look ends the splice.
+ *
+ * Two movers cannot wait for each other so, nor can more of them in a circle. Say that each is in
+ * such a send, holds its source, and waits for its sink, which the next one holds as its source.
+ * Each mover had its source before it looked at its sink, and the sink was free then. So each has
+ * locked its source later than the mover before it. In a circle that cannot be.
  *
  * A train of datagrams, as UDP_GRO delivers it, goes on as one by UDP_SEGMENT, or not at all.
  */
@@ -37,14 +47,12 @@
 #include "sosplice/splice.h"
 
 #define PIECES		64	/* most pieces of a datagram that are sent from where they lie */
-#define DATAGRAM_COST	512	/* bytes that a datagram costs of the mover's budget, besides its own */
+#define DATAGRAM_COST	512	/* what a datagram costs of the mover's budget, besides its bytes */
 #define UDP_MAX_PAYLOAD	65535
 
 /* What a look at the sink allows. */
 enum sink_state {
 	SINK_READY,
-	SINK_BUSY,	/* another task has its lock */
-	SINK_CORKED,	/* or connecting: try again later */
 	SINK_FULL,
 	SINK_FAILED,	/* *why says how */
 };
@@ -58,31 +66,40 @@ struct message {
 	u8 control[CMSG_SPACE(sizeof(u16))] __aligned(__alignof__(struct cmsghdr));
 };
 
-/* Looks at the source's queue by @flags. NULL if it is empty, or if the source has an error: that
- * stays, and is found by the next round.
+/* Takes the next datagram off the queue. NULL if there is none. UDP's own ioctl fills the reader's
+ * queue from the other one. It drops datagrams whose checksum is wrong, and counts them. If another
+ * task takes the one that the ioctl has checked, this checks the next one.
  */
-static struct sk_buff *receive(struct sock *sk, int flags)
+static struct sk_buff *take(struct sock *sk)
 {
-	int off = -1, err;	/* -1: SO_PEEK_OFF does not count */
-	struct sk_buff *skb = __skb_recv_udp(sk, flags | MSG_DONTWAIT, &off, &err);
+	struct sk_buff_head *queue = &udp_sk(sk)->reader_queue;
+	struct sk_buff *skb;
+	bool wrong;
+	int len;
 
-	if (!skb && err != -EAGAIN && err)
-		cmpxchg(&sk->sk_err, 0, err < 0 ? -err : err);
+	do {
+		sks_datagram_base(sk)->ioctl(sk, SIOCINQ, &len);
+		spin_lock_bh(&queue->lock);
+		skb = __skb_dequeue(queue);
+		wrong = skb && udp_lib_checksum_complete(skb);
+		if (wrong)
+			__skb_queue_head(queue, skb);
+		spin_unlock_bh(&queue->lock);
+	} while (wrong || (!skb && !skb_queue_empty_lockless(&sk->sk_receive_queue)));
 	return skb;
 }
 
-/* The next datagram, which stays in the queue; the caller puts it. NULL if there is none. UDP's own
- * ioctl drops those whose checksum is wrong, and counts them.
- */
-static struct sk_buff *next_datagram(struct sock *sk)
+/* The sink has not sent the datagram. */
+static void put_back(struct sock *sk, struct sk_buff *skb)
 {
-	int len;
+	struct sk_buff_head *queue = &udp_sk(sk)->reader_queue;
 
-	sks_datagram_base(sk)->ioctl(sk, SIOCINQ, &len);
-	return receive(sk, MSG_PEEK);
+	spin_lock_bh(&queue->lock);
+	__skb_queue_head(queue, skb);
+	spin_unlock_bh(&queue->lock);
 }
 
-/* Adds the pieces of @skb. False if there are too many, or if they are not in this kernel's pages. */
+/* Adds the pieces of @skb. False if there are too many, or if they are not in pages of memory. */
 static bool add_pieces(struct message *m, const struct sk_buff *skb, bool nested)
 {
 	const struct sk_buff *part;
@@ -191,8 +208,10 @@ static enum sink_state look_at_sink(struct splice *s, int *taken, int *why)
 		*why = own;
 		return SINK_FAILED;
 	}
-	if (READ_ONCE(udp_sk(sk)->pending) || udp_test_bit(CORK, sk))
-		return SINK_CORKED;
+	if (sks_datagram_is_corked(sk)) {
+		*why = EBUSY;
+		return SINK_FAILED;
+	}
 	if (!has_room(sk))
 		return SINK_FULL;
 	if (own) {
@@ -283,16 +302,41 @@ static void count(struct splice *s, u32 len)
 	s->last = jiffies;
 }
 
-static void count_received(const struct sock *sk)
+static void count_received(const struct sock *sk, const struct sk_buff *skb)
 {
 	struct net *net = sock_net(sk);
 
 #if IS_ENABLED(CONFIG_IPV6)
-	if (sk->sk_family == AF_INET6)
+	if (skb->protocol == htons(ETH_P_IPV6)) {
 		SNMP_INC_STATS(net->mib.udp_stats_in6, UDP_MIB_INDATAGRAMS);
-	else
+		return;
+	}
 #endif
-		SNMP_INC_STATS(net->mib.udp_statistics, UDP_MIB_INDATAGRAMS);
+	SNMP_INC_STATS(net->mib.udp_statistics, UDP_MIB_INDATAGRAMS);
+}
+
+/* The sink has sent the datagram: frees it, as a reader does. What readers have left charged so far
+ * is uncharged, too.
+ */
+static void consume(struct splice *s, struct sk_buff *skb)
+{
+	struct sock *sk = s->src;
+	struct udp_sock *up = udp_sk(sk);
+	int size = skb->truesize;
+
+	sock_owned_by_me(sk);
+	s->queued -= min_t(u64, s->queued, size);
+	sk_peek_offset_bwd(sk, skb->len);
+	count_received(sk, skb);
+	spin_lock_bh(&up->reader_queue.lock);
+	size += up->forward_deficit;
+	up->forward_deficit = 0;
+	spin_lock(&sk->sk_receive_queue.lock);
+	atomic_sub(size, &sk->sk_rmem_alloc);
+	sk_mem_uncharge(sk, size);
+	spin_unlock(&sk->sk_receive_queue.lock);
+	spin_unlock_bh(&up->reader_queue.lock);
+	consume_skb(skb);
 }
 
 /* What a failed send means for the splice. */
@@ -357,8 +401,6 @@ static enum mover_next forward(struct splice *s, const struct sk_buff *skb, int 
 		return wait_for_room(s) ? NEXT_WAIT : NEXT_NOW;
 	case SINK_FAILED:
 		return NEXT_WAIT;
-	default:
-		return NEXT_LATER;
 	}
 	ret = send_datagram(s, skb, hops);
 	leave_sending(s, taken);
@@ -366,24 +408,6 @@ static enum mover_next forward(struct splice *s, const struct sk_buff *skb, int 
 		return note_failure(s, skb, ret, why);
 	count(s, skb->len);
 	return NEXT_ROUND;
-}
-
-/* Takes @skb, which the sink has sent, off the queue. If a task that was inside UDP's recvmsg before
- * the splice has taken it, this gets the next one: that is forwarded as well. If it cannot be, it
- * is lost, and counted.
- */
-static void take(struct splice *s, const struct sk_buff *skb)
-{
-	struct sk_buff *got = receive(s->src, 0);
-	int why = -1;
-
-	if (!got)
-		return;
-	if (unlikely(got != skb) && forward(s, got, &why) != NEXT_ROUND)
-		sks_stat_inc(SOCKSPLICE_STAT_so_splice_dropped);
-	sk_peek_offset_bwd(s->src, got->len);
-	count_received(s->src);
-	consume_skb(got);
 }
 
 /* An error of a sink to which nothing is sent now. */
@@ -420,7 +444,7 @@ enum mover_next sks_datagram_round(struct splice *s, u32 *left, int *why)
 		return NEXT_BUSY;
 	sks_loop_join(s);
 	while (*why < 0 && next == NEXT_ROUND) {
-		skb = next_datagram(src);
+		skb = READ_ONCE(src->sk_err) ? NULL : take(src);
 		if (!skb) {
 			if (READ_ONCE(src->sk_err) || src->sk_shutdown & RCV_SHUTDOWN)
 				*why = 0;
@@ -428,10 +452,11 @@ enum mover_next sks_datagram_round(struct splice *s, u32 *left, int *why)
 		}
 		next = forward(s, skb, why);
 		if (next == NEXT_ROUND) {
-			take(s, skb);
 			*left -= min(*left, skb->len + DATAGRAM_COST);
+			consume(s, skb);
+		} else {
+			put_back(src, skb);
 		}
-		consume_skb(skb);
 		if (s->max && s->moved >= s->max)
 			break;		/* the caller ends the splice */
 		if (!*left && next == NEXT_ROUND)

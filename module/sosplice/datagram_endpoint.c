@@ -66,15 +66,21 @@ static struct splice *splice_of(const struct sock *sk, bool out)
 	return out ? READ_ONCE(end->out) : READ_ONCE(end->in);
 }
 
-/* UDP calls the callbacks without any lock. */
+/* UDP calls the callbacks without any lock. So the splice may end just now: then the task that ends
+ * it has woken the readers, perhaps before the datagram was there.
+ */
 static void hooked_data_ready(struct sock *sk)
 {
 	struct splice *s;
 	bool queued;
 
 	rcu_read_lock();
-	s = splice_of(sk, true);
-	queued = s && sks_mover_queue_rcu(s);
+	smp_mb();	/* the datagram before endpoint->out; pairs with let_run() */
+	do {
+		s = splice_of(sk, true);
+		queued = s && sks_mover_queue_rcu(s);
+		smp_mb();	/* the datagram before endpoint->out; pairs with datagram_wake() */
+	} while (queued && s != splice_of(sk, true));
 	rcu_read_unlock();
 	if (!queued)
 		plain.data_ready(sk);
@@ -301,6 +307,12 @@ static int attach(struct sock *sk, struct splice_endpoint **spare)
 	return hook(sk, end) ? 0 : -EINVAL;
 }
 
+bool sks_datagram_is_corked(const struct sock *sk)
+{
+	sock_owned_by_me(sk);
+	return READ_ONCE(udp_sk(sk)->pending) || udp_test_bit(CORK, sk);
+}
+
 static int datagram_claim(struct sock *sk, struct splice_endpoint *end,
 			  struct splice_endpoint **spare)
 {
@@ -340,8 +352,8 @@ static void hooked_release_cb(struct sock *sk)
 	}
 }
 
-/* Ends the splices, and waits until a mover that has the sink is out of UDP's sendmsg: that may look
- * at the socket's struct socket, which goes with the close.
+/* Ends the splices, and waits until a mover that has the sink is out of UDP's sendmsg: that may
+ * look at the socket's struct socket, which goes with the close.
  */
 static void hooked_close(struct sock *sk, long timeout)
 {
@@ -411,6 +423,48 @@ static int hooked_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	return ret;
 }
 
+static bool is_live_sink(const struct sock *sk)
+{
+	const struct splice *s;
+	bool live;
+
+	rcu_read_lock();
+	s = splice_of(sk, false);
+	live = s && !test_bit(SPLICE_ENDED, &s->flags);
+	rcu_read_unlock();
+	return live;
+}
+
+static int hooked_sendmsg(struct sock *sk, struct msghdr *msg, size_t len)
+{
+	int ret = -EBUSY;
+
+	sks_enter();
+	if (!(msg->msg_flags & MSG_MORE && is_live_sink(sk)))
+		ret = sks_datagram_base(sk)->sendmsg(sk, msg, len);
+	sks_leave();
+	return ret;
+}
+
+/* Sets UDP_CORK. Under the lock the socket does not become a sink meanwhile. */
+static int set_cork(struct sock *sk, int level, sockptr_t optval, unsigned int optlen)
+{
+	const struct proto *base = sks_datagram_base(sk);
+	int ret = -EBUSY, val;
+
+	if (optlen < sizeof(val))
+		return -EINVAL;
+	if (copy_from_sockptr(&val, optval, sizeof(val)))
+		return -EFAULT;
+	if (!val)	/* takes the lock itself */
+		return base->setsockopt(sk, level, UDP_CORK, KERNEL_SOCKPTR(&val), sizeof(val));
+	lock_sock(sk);
+	if (!is_live_sink(sk))
+		ret = base->setsockopt(sk, level, UDP_CORK, KERNEL_SOCKPTR(&val), sizeof(val));
+	release_sock(sk);
+	return ret;
+}
+
 /* Some options need a socket that nothing else uses. They get it if the socket has no splice. */
 static int hooked_setsockopt(struct sock *sk, int level, int optname, sockptr_t optval,
 			     unsigned int optlen)
@@ -420,6 +474,11 @@ static int hooked_setsockopt(struct sock *sk, int level, int optname, sockptr_t 
 	int ret = 0;
 
 	sks_enter();
+	if (level == SOL_UDP && optname == UDP_CORK) {
+		ret = set_cork(sk, level, optval, optlen);
+		sks_leave();
+		return ret;
+	}
 	if ((level == SOL_UDP && optname == UDP_ENCAP) ||
 	    (level == SOL_IPV6 && optname == IPV6_ADDRFORM)) {
 		lock_sock(sk);
@@ -457,6 +516,7 @@ static void __init make_protos(enum family f)
 	*sink = *rest;
 	sink->release_cb = hooked_release_cb;
 	sink->disconnect = hooked_disconnect;
+	sink->sendmsg = hooked_sendmsg;
 	if (f == V6)
 		sink->connect = hooked_connect;
 	*source = *sink;

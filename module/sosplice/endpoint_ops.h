@@ -34,9 +34,9 @@ void sks_endpoint_ops_claim(struct sock *sk, enum family f);
 void sks_endpoint_ops_set(struct sock *sk, enum role role);
 
 /* Waits until the socket is no splice's source, and returns 0, or the error that the read returns.
- * The socket is not locked, before and after. A task that might sleep next enters the call again, by
- * the function that the socket has now. If it slept in the kernel's function, called from ours, it
- * would hold the module.
+ * The socket is not locked, before and after. A task that might sleep next enters the call again,
+ * by the function that the socket has now. If it slept in the kernel's function, called from ours,
+ * it would hold the module.
  */
 int sks_endpoint_reader_wait(struct sock *sk, bool nonblock);
 

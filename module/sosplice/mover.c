@@ -370,7 +370,9 @@ static bool may_take(struct splice *s, bool first)
  */
 static void note_settled(struct splice *s, enum mover_next next)
 {
-	if (next == NEXT_WAIT || next == NEXT_LATER || s->moved >= s->queued)
+	const bool done = s->datagrams ? !s->queued : s->moved >= s->queued;
+
+	if (next == NEXT_WAIT || next == NEXT_LATER || done)
 		sks_splice_settle(s);
 }
 

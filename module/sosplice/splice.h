@@ -107,7 +107,9 @@ struct splice {
 	u64 moved;			/* bytes; also read without */
 	unsigned long last;		/* jiffies at the last move */
 	struct page_frag frag;		/* one page for bytes that have to be copied */
-	u64 queued;			/* bytes queued when it began; constant while RUNNING */
+	u64 queued;			/* bytes queued when it began; constant while RUNNING. UDP:
+					 * what is left of that, in bytes of memory
+					 */
 	u64 moved_before;		/* the count of the source's last splice; set with
 					 * RUNNING
 					 */

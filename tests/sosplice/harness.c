@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <arpa/inet.h>
+#include <linux/userfaultfd.h>
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "sosplice.h"
@@ -285,6 +288,55 @@ uint64_t pump_start(struct relay *r)
 	check(!pthread_create(&t, NULL, pumping, &fd), "no thread");
 	sleep_ms(200);		/* if it is not asleep yet, it has less to withstand */
 	return filled;
+}
+
+void hold_page(struct held_page *h)
+{
+	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffdio_api api = { .api = UFFD_API };
+
+	h->fd = syscall(SYS_userfaultfd, O_CLOEXEC);
+	h->page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(h->page != MAP_FAILED, "%s", strerror(errno));
+	reg.range.start = (unsigned long)h->page;
+	reg.range.len = 4096;
+	check(h->fd >= 0 && !ioctl(h->fd, UFFDIO_API, &api) &&
+	      !ioctl(h->fd, UFFDIO_REGISTER, &reg), "%s", strerror(errno));
+}
+
+void wait_for_fault(struct held_page *h)
+{
+	struct uffd_msg msg;
+
+	check(read(h->fd, &msg, sizeof(msg)) == sizeof(msg) && msg.event == UFFD_EVENT_PAGEFAULT,
+	      "%s", strerror(errno));
+}
+
+void end_fault(struct held_page *h, int first)
+{
+	static int content[1024] __attribute__((aligned(4096)));
+	struct uffdio_copy copy = { .src = (unsigned long)content, .dst = (unsigned long)h->page,
+				    .len = sizeof(content) };
+
+	content[0] = first;
+	check(!ioctl(h->fd, UFFDIO_COPY, &copy), "%s", strerror(errno));
+}
+
+bool wait_asleep(int tid, long nr)
+{
+	char path[64], line[64] = "", want[32];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
+	snprintf(want, sizeof(want), "%ld 0x", nr);
+	while (strncmp(line, want, strlen(want))) {
+		sched_yield();
+		f = fopen(path, "r");
+		if (!f || !fgets(line, sizeof(line), f))
+			return false;
+		fclose(f);
+	}
+	return true;
 }
 
 #ifdef __x86_64__

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The call of the BSDs: setsockopt(fd, SOL_SOCKET, SO_SPLICE, …). */
-#include <linux/userfaultfd.h>
 #include <netinet/tcp.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 
 #include "sosplice.h"
@@ -183,29 +181,17 @@ static void *get_into(void *page)
 
 int literal_hold(void)
 {
-	static char nothing[4096] __attribute__((aligned(4096)));
-	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
-	struct uffdio_api api = { .api = UFFD_API };
-	int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
-	struct uffdio_copy copy = { .src = (unsigned long)nothing, .len = sizeof(nothing) };
-	struct uffd_msg msg;
+	struct held_page h;
 	pthread_t thread;
 	char line[16];
-	void *page;
 
-	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	check(page != MAP_FAILED, "%s", strerror(errno));
-	reg.range.start = copy.dst = (unsigned long)page;
-	reg.range.len = 4096;
-	check(fd >= 0 && !ioctl(fd, UFFDIO_API, &api) && !ioctl(fd, UFFDIO_REGISTER, &reg),
-	      "%s", strerror(errno));
-	check(!pthread_create(&thread, NULL, get_into, page), "no thread");
-	check(read(fd, &msg, sizeof(msg)) == sizeof(msg) && msg.event == UFFD_EVENT_PAGEFAULT,
-	      "%s", strerror(errno));
+	hold_page(&h);
+	check(!pthread_create(&thread, NULL, get_into, h.page), "no thread");
+	wait_for_fault(&h);
 	printf("ready\n");
 	fflush(stdout);
 	check(fgets(line, sizeof(line), stdin), "no word");
-	check(!ioctl(fd, UFFDIO_COPY, &copy), "%s", strerror(errno));
+	end_fault(&h, 0);
 	pthread_join(thread, NULL);
 	printf("fine\n");
 	return 0;

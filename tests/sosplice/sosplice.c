@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /* sosplice [NAME...]: runs the cases, or those named, each in a process of its own.
  * sosplice --hold: keeps splices, for unload.test, which ends them from outside.
- * sosplice --hold-getsockopt: see literal_hold().
+ * sosplice --hold-getsockopt, --hold-udp: see literal_hold(), udp_hold().
  */
+#include <sys/syscall.h>
+
 #include "sosplice.h"
 
 #define CASE_SECONDS	60
@@ -59,21 +61,13 @@ static void *read_rest(void *arg)
 /* Returns when the reader is asleep in read(2). */
 static void reader_start(struct reader *r, int fd)
 {
-	char path[64], line[64] = "";
 	int tid;
-	FILE *f;
 
 	*r = (struct reader) { .fd = fd };
 	check(!pthread_create(&r->thread, NULL, read_rest, r), "no thread");
 	while (!(tid = __atomic_load_n(&r->tid, __ATOMIC_ACQUIRE)))
 		sched_yield();
-	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
-	while (strncmp(line, "0 0x", 4)) {
-		sched_yield();
-		f = fopen(path, "r");
-		check(f && fgets(line, sizeof(line), f), "%s", strerror(errno));
-		fclose(f);
-	}
+	check(wait_asleep(tid, SYS_read), "the reader has ended");
 }
 
 /* Says "ready" with splices both ways between two sockets and a third one on its own;
@@ -118,7 +112,7 @@ int main(int argc, char **argv)
 {
 	const struct sock_case *groups[] = { call_cases, literal_cases, begin_cases, data_cases,
 					     end_cases, bsd_cases, forward_cases, udp_cases,
-					     leg_cases };
+					     udp_race_cases, leg_cases };
 	/* The last group is of paired sockets only. */
 	const size_t n = sizeof(groups) / sizeof(groups[0]) - !getenv("PAIRED");
 	const struct sock_case *c;
@@ -130,6 +124,10 @@ int main(int argc, char **argv)
 	if (argc == 2 && !strcmp(argv[1], "--hold-getsockopt")) {
 		alarm(CASE_SECONDS);
 		return literal_hold();
+	}
+	if (argc == 2 && !strcmp(argv[1], "--hold-udp")) {
+		alarm(CASE_SECONDS);
+		return udp_hold();
 	}
 	for (i = 0; i < n; i++)
 		for (c = groups[i]; c->name; c++)

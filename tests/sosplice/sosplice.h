@@ -45,9 +45,12 @@ struct sock_case {
  */
 int literal_hold(void);
 
+/* The same with a sink of UDP that has no room, and datagrams that wait for it. */
+int udp_hold(void);
+
 extern const struct sock_case call_cases[], literal_cases[], data_cases[], end_cases[];
 extern const struct sock_case begin_cases[], bsd_cases[], forward_cases[], udp_cases[];
-extern const struct sock_case leg_cases[];
+extern const struct sock_case udp_race_cases[], leg_cases[];
 
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *fmt, ...);
 
@@ -97,6 +100,33 @@ void set_buf(int fd, int snd, int rcv);
  */
 #define PUMP_BYTES	65536
 uint64_t pump_start(struct relay *r);
+
+/* A page whose first use, also by the kernel, waits until end_fault(), and finds an int there. */
+struct held_page {
+	int fd;
+	void *page;
+};
+void hold_page(struct held_page *h);
+void wait_for_fault(struct held_page *h);
+void end_fault(struct held_page *h, int first);
+
+/* Returns when this process's task @tid is asleep in the system call @nr. False if it has ended. */
+bool wait_asleep(int tid, long nr);
+
+/* UDP, in udp.c. The first two sockets of each pair are connected to each other. */
+int udp_bound(int family);
+void udp_connect(int a, int b);	/* @a to @b's address */
+void udp_pair(int family, int *a, int *b);
+void udp_open(struct relay *r, int client_family, int server_family);
+int udp_try(int from, int to, int64_t max);	/* splices: 0 or errno */
+void udp_give(int fd, char fill, size_t len);
+/* Waits for the next datagram: @len bytes, all of them @fill. */
+void udp_want(int fd, char fill, size_t len);
+void udp_nothing(int fd);
+/* getsockopt(SO_MEMINFO)'s number @i: SK_MEMINFO_DROPS and so on. */
+long udp_meminfo(int fd, int i);
+/* As udp_open(), with a server's device that takes almost nothing after the first few. */
+void udp_open_slow(struct relay *r);
 
 /* As a 32-bit program calls: -errno. The numbers are those of x86. */
 long call32(long nr, int fd, int level, int name, void *arg, unsigned long len);

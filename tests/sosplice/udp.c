@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* SO_SPLICE between UDP sockets. Each case proves by the count that the splice moved it. */
 #include <arpa/inet.h>
+#include <linux/sock_diag.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
 
@@ -8,7 +9,7 @@
 
 #define MOST	65507
 
-static int bound(int family)
+int udp_bound(int family)
 {
 	struct sockaddr_storage addr = { .ss_family = family };
 	int fd = socket(family, SOCK_DGRAM, 0);
@@ -21,8 +22,7 @@ static int bound(int family)
 	return fd;
 }
 
-/* Connects @a to @b's address. */
-static void join(int a, int b)
+void udp_connect(int a, int b)
 {
 	struct sockaddr_storage addr;
 	socklen_t len = sizeof(addr);
@@ -31,29 +31,29 @@ static void join(int a, int b)
 	check(!connect(a, (void *)&addr, len), "%s", strerror(errno));
 }
 
-static void udp_pair(int family, int *a, int *b)
+void udp_pair(int family, int *a, int *b)
 {
-	*a = bound(family);
-	*b = bound(family);
-	join(*a, *b);
-	join(*b, *a);
+	*a = udp_bound(family);
+	*b = udp_bound(family);
+	udp_connect(*a, *b);
+	udp_connect(*b, *a);
 }
 
 /* The splice is from p to q. */
-static void udp_open(struct relay *r, int client_family, int server_family)
+void udp_open(struct relay *r, int client_family, int server_family)
 {
 	udp_pair(client_family, &r->c, &r->p);
 	udp_pair(server_family, &r->q, &r->s);
 }
 
-static int try(int from, int to, int64_t max)
+int udp_try(int from, int to, int64_t max)
 {
 	struct splice s = { .sp_fd = to, .sp_max = max };
 
 	return socksplice_splice(from, &s) ? errno : 0;
 }
 
-static void give(int fd, char fill, size_t len)
+void udp_give(int fd, char fill, size_t len)
 {
 	static char buf[65536];
 
@@ -61,8 +61,7 @@ static void give(int fd, char fill, size_t len)
 	check(send(fd, buf, len, 0) == (ssize_t)len, "%zu: %s", len, strerror(errno));
 }
 
-/* The next datagram has @len bytes, all of them @fill. Waits for it. */
-static void want(int fd, char fill, size_t len)
+void udp_want(int fd, char fill, size_t len)
 {
 	static char buf[65536 + 1];
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -76,7 +75,7 @@ static void want(int fd, char fill, size_t len)
 		check(buf[i] == fill, "byte %zu of %zu", i, len);
 }
 
-static void nothing(int fd)
+void udp_nothing(int fd)
 {
 	char c;
 
@@ -101,21 +100,21 @@ static void moves(int client_family, int server_family)
 	udp_open(&r, client_family, server_family);
 	set_buf(r.q, 1 << 20, 0);
 	set_buf(r.s, 0, 1 << 20);
-	give(r.c, 'q', 7);	/* queued before */
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
+	udp_give(r.c, 'q', 7);	/* queued before */
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
 	check(socksplice_moved(r.p) == 7, "%lld", (long long)socksplice_moved(r.p));
-	want(r.s, 'q', 7);
+	udp_want(r.s, 'q', 7);
 	for (i = 0; i < n; i++) {
-		give(r.c, 'a' + i, sizes[i]);
-		want(r.s, 'a' + i, sizes[i]);
+		udp_give(r.c, 'a' + i, sizes[i]);
+		udp_want(r.s, 'a' + i, sizes[i]);
 		sum += sizes[i];
 	}
 	wait_moved(r.p, sum + 7);
 	check(counter("so_splice_datagrams") == datagrams + n + 1, "not by the splice");
 	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
-	give(r.c, 'x', 3);
-	want(r.p, 'x', 3);
-	nothing(r.s);
+	udp_give(r.c, 'x', 3);
+	udp_want(r.p, 'x', 3);
+	udp_nothing(r.s);
 	check(socksplice_moved(r.p) == sum + 7, "the count is gone");
 }
 
@@ -129,12 +128,12 @@ static void both_ways(void)
 	struct relay r;
 
 	udp_open(&r, AF_INET, AF_INET6);
-	check(!try(r.p, r.q, 0) && !try(r.q, r.p, 0), "%s", strerror(errno));
+	check(!udp_try(r.p, r.q, 0) && !udp_try(r.q, r.p, 0), "%s", strerror(errno));
 	for (int i = 0; i < 100; i++) {
-		give(r.c, 'a', i);
-		want(r.s, 'a', i);
-		give(r.s, 'b', i + 1);
-		want(r.c, 'b', i + 1);
+		udp_give(r.c, 'a', i);
+		udp_want(r.s, 'a', i);
+		udp_give(r.s, 'b', i + 1);
+		udp_want(r.c, 'b', i + 1);
 	}
 	wait_moved(r.p, 4950);
 	wait_moved(r.q, 5050);
@@ -147,9 +146,9 @@ static void namespaces(void)
 	udp_pair(AF_INET, &r.c, &r.p);
 	other_namespace();
 	udp_pair(AF_INET, &r.q, &r.s);
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
-	give(r.c, 'a', 100);
-	want(r.s, 'a', 100);
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
+	udp_give(r.c, 'a', 100);
+	udp_want(r.s, 'a', 100);
 	wait_moved(r.p, 100);
 }
 
@@ -159,18 +158,18 @@ static void limit_hit(void)
 	struct relay r;
 
 	udp_open(&r, AF_INET, AF_INET);
-	check(!try(r.p, r.q, 6), "%s", strerror(errno));
-	give(r.c, 'a', 1);
-	give(r.c, 'b', 2);
-	give(r.c, 'c', 3);
+	check(!udp_try(r.p, r.q, 6), "%s", strerror(errno));
+	udp_give(r.c, 'a', 1);
+	udp_give(r.c, 'b', 2);
+	udp_give(r.c, 'c', 3);
 	wait_error(r.p, EFBIG);
-	give(r.c, 'd', 4);
+	udp_give(r.c, 'd', 4);
 	check(socksplice_moved(r.p) == 6, "%lld", (long long)socksplice_moved(r.p));
-	want(r.s, 'a', 1);
-	want(r.s, 'b', 2);
-	want(r.s, 'c', 3);
-	nothing(r.s);
-	want(r.p, 'd', 4);
+	udp_want(r.s, 'a', 1);
+	udp_want(r.s, 'b', 2);
+	udp_want(r.s, 'c', 3);
+	udp_nothing(r.s);
+	udp_want(r.p, 'd', 4);
 	ended(r.p);
 }
 
@@ -180,16 +179,16 @@ static void limit_not_hit(void)
 	struct relay r;
 
 	udp_open(&r, AF_INET, AF_INET);
-	give(r.c, 'a', 1);
-	give(r.c, 'b', 3);
-	give(r.c, 'c', 1);
-	check(!try(r.p, r.q, 2), "%s", strerror(errno));
+	udp_give(r.c, 'a', 1);
+	udp_give(r.c, 'b', 3);
+	udp_give(r.c, 'c', 1);
+	check(!udp_try(r.p, r.q, 2), "%s", strerror(errno));
 	ended(r.p);
 	check(socksplice_moved(r.p) == 1, "%lld", (long long)socksplice_moved(r.p));
-	want(r.s, 'a', 1);
-	nothing(r.s);
-	want(r.p, 'b', 3);
-	want(r.p, 'c', 1);
+	udp_want(r.s, 'a', 1);
+	udp_nothing(r.s);
+	udp_want(r.p, 'b', 3);
+	udp_want(r.p, 'c', 1);
 }
 
 /* OpenBSD's: nospace */
@@ -199,16 +198,16 @@ static void emsgsize(void)
 
 	udp_open(&r, AF_INET, AF_INET);
 	set_buf(r.q, 5000, 0);	/* doubled */
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
-	give(r.c, 'a', 10000);
-	want(r.s, 'a', 10000);
-	give(r.c, 'b', 10001);
-	give(r.c, 'c', 3);
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
+	udp_give(r.c, 'a', 10000);
+	udp_want(r.s, 'a', 10000);
+	udp_give(r.c, 'b', 10001);
+	udp_give(r.c, 'c', 3);
 	wait_error(r.p, EMSGSIZE);
 	check(socksplice_moved(r.p) == 10000, "%lld", (long long)socksplice_moved(r.p));
-	nothing(r.s);
-	want(r.p, 'b', 10001);
-	want(r.p, 'c', 3);
+	udp_nothing(r.s);
+	udp_want(r.p, 'b', 10001);
+	udp_want(r.p, 'c', 3);
 	check(!so_error(r.q), "the sink has an error");
 }
 
@@ -219,11 +218,11 @@ static void emsgsize_family(void)
 
 	udp_open(&r, AF_INET6, AF_INET);
 	set_buf(r.q, 1 << 20, 0);
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
-	give(r.c, 'a', MOST + 1);
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
+	udp_give(r.c, 'a', MOST + 1);
 	wait_error(r.p, EMSGSIZE);
-	want(r.p, 'a', MOST + 1);
-	nothing(r.s);
+	udp_want(r.p, 'a', MOST + 1);
+	udp_nothing(r.s);
 }
 
 static void idle(void)
@@ -235,31 +234,31 @@ static void idle(void)
 	splice_fds(r.p, r.q, 0, 600);
 	start = ms();
 	for (int i = 0; i < 10; i++) {	/* OpenBSD's: idle-trickle */
-		give(r.c, 'a', i);
-		want(r.s, 'a', i);
+		udp_give(r.c, 'a', i);
+		udp_want(r.s, 'a', i);
 		sleep_ms(100);
 	}
 	wait_error(r.p, ETIMEDOUT);
 	check(ms() - start >= 1500, "after %ld ms", ms() - start);
 	check(socksplice_moved(r.p) == 45, "%lld", (long long)socksplice_moved(r.p));
-	give(r.c, 'b', 2);
-	want(r.p, 'b', 2);
+	udp_give(r.c, 'b', 2);
+	udp_want(r.p, 'b', 2);
 }
 
 static void unconnected(void)
 {
-	int c = bound(AF_INET), o = bound(AF_INET), p = bound(AF_INET), q, s;
+	int c = udp_bound(AF_INET), o = udp_bound(AF_INET), p = udp_bound(AF_INET), q, s;
 
 	udp_pair(AF_INET, &q, &s);
-	join(c, p);
-	join(o, p);
-	check(!try(p, q, 0), "%s", strerror(errno));
-	give(c, 'a', 10);
-	want(s, 'a', 10);
-	give(o, 'b', 20);
-	want(s, 'b', 20);
+	udp_connect(c, p);
+	udp_connect(o, p);
+	check(!udp_try(p, q, 0), "%s", strerror(errno));
+	udp_give(c, 'a', 10);
+	udp_want(s, 'a', 10);
+	udp_give(o, 'b', 20);
+	udp_want(s, 'b', 20);
 	wait_moved(p, 30);
-	check(try(q, p, 0) == ENOTCONN, "an unconnected sink: %s", strerror(errno));
+	check(udp_try(q, p, 0) == ENOTCONN, "an unconnected sink: %s", strerror(errno));
 }
 
 static void refusals(void)
@@ -270,22 +269,22 @@ static void refusals(void)
 
 	udp_open(&r, AF_INET, AF_INET);
 	connect_pair(AF_INET, &tcp[0], &tcp[1]);
-	check(try(tcp[0], r.q, 0) == EPROTONOSUPPORT, "TCP into UDP: %s", strerror(errno));
-	check(try(r.p, tcp[0], 0) == EPROTONOSUPPORT, "UDP into TCP: %s", strerror(errno));
-	check(try(r.p, r.p, 0) == EINVAL, "into itself: %s", strerror(errno));
+	check(udp_try(tcp[0], r.q, 0) == EPROTONOSUPPORT, "TCP into UDP: %s", strerror(errno));
+	check(udp_try(r.p, tcp[0], 0) == EPROTONOSUPPORT, "UDP into TCP: %s", strerror(errno));
+	check(udp_try(r.p, r.p, 0) == EINVAL, "into itself: %s", strerror(errno));
 	check(socksplice_unsplice(r.p) && errno == ENOTCONN, "%s", strerror(errno));
-	check(try(r.p, r.q, -1) == EINVAL, "%s", strerror(errno));
+	check(udp_try(r.p, r.q, -1) == EINVAL, "%s", strerror(errno));
 	inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped.sin6_addr);
 	check(!connect(six, (void *)&mapped, sizeof(mapped)), "%s", strerror(errno));
-	check(try(r.p, six, 0) == EINVAL, "v4-mapped: %s", strerror(errno));
+	check(udp_try(r.p, six, 0) == EINVAL, "v4-mapped: %s", strerror(errno));
 	udp_pair(AF_INET, &four, &q);
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
-	check(try(r.p, four, 0) == EBUSY && try(four, r.q, 0) == EBUSY, "%s", strerror(errno));
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
+	check(udp_try(r.p, four, 0) == EBUSY && udp_try(four, r.q, 0) == EBUSY, "%s", strerror(errno));
 	check(setsockopt(r.p, SOL_UDP, UDP_ENCAP, &one, sizeof(one)) && errno == EBUSY, "encap");
 	if (!setsockopt(four, SOL_UDP, UDP_ENCAP, &one, sizeof(one)))
-		check(try(r.q, four, 0) == EINVAL, "encap: %s", strerror(errno));
-	give(r.c, 'a', 10);
-	want(r.s, 'a', 10);
+		check(udp_try(r.q, four, 0) == EINVAL, "encap: %s", strerror(errno));
+	udp_give(r.c, 'a', 10);
+	udp_want(r.s, 'a', 10);
 	wait_moved(r.p, 10);
 }
 
@@ -293,15 +292,15 @@ static void refusals(void)
 static void eloop(void)
 {
 	uint64_t loops = counter("so_splice_loops");
-	int s = bound(AF_INET), ss = bound(AF_INET);
+	int s = udp_bound(AF_INET), ss = udp_bound(AF_INET);
 
-	join(ss, s);
-	check(!try(s, ss, 0), "%s", strerror(errno));
-	give(ss, 'a', 4);
+	udp_connect(ss, s);
+	check(!udp_try(s, ss, 0), "%s", strerror(errno));
+	udp_give(ss, 'a', 4);
 	wait_error(s, ELOOP);
 	check(socksplice_moved(s) == 128 * 4, "%lld", (long long)socksplice_moved(s));
-	want(s, 'a', 4);
-	nothing(s);
+	udp_want(s, 'a', 4);
+	udp_nothing(s);
 	check(counter("so_splice_loops") == loops + 1, "not counted");
 }
 
@@ -311,12 +310,12 @@ static void eloop_of_two(void)
 	struct relay r;
 
 	udp_open(&r, AF_INET6, AF_INET);
-	check(!try(r.p, r.q, 0) && !try(r.s, r.c, 0), "%s", strerror(errno));
-	give(r.c, 'a', 3);
+	check(!udp_try(r.p, r.q, 0) && !udp_try(r.s, r.c, 0), "%s", strerror(errno));
+	udp_give(r.c, 'a', 3);
 	wait_error(r.p, ELOOP);	/* the first of them is also the 129th */
 	check(socksplice_moved(r.p) == 64 * 3 && socksplice_moved(r.s) == 64 * 3, "%lld, %lld",
 	      (long long)socksplice_moved(r.p), (long long)socksplice_moved(r.s));
-	want(r.p, 'a', 3);
+	udp_want(r.p, 'a', 3);
 }
 
 /* OpenBSD's loop test: each end of one connection is spliced into the other. */
@@ -325,13 +324,13 @@ static void eloop_of_ends(void)
 	int a, b;
 
 	udp_pair(AF_INET6, &a, &b);
-	check(!try(a, b, 0) && !try(b, a, 0), "%s", strerror(errno));
-	give(a, 'a', 3);
+	check(!udp_try(a, b, 0) && !udp_try(b, a, 0), "%s", strerror(errno));
+	udp_give(a, 'a', 3);
 	wait_error(b, ELOOP);
-	want(b, 'a', 3);
-	give(b, 'b', 3);
+	udp_want(b, 'a', 3);
+	udp_give(b, 'b', 3);
 	wait_error(a, ELOOP);
-	want(a, 'b', 3);
+	udp_want(a, 'b', 3);
 	check(socksplice_moved(b) == 128 * 3 && socksplice_moved(a) == 128 * 3, "%lld, %lld",
 	      (long long)socksplice_moved(b), (long long)socksplice_moved(a));
 }
@@ -344,18 +343,18 @@ static void chain(void)
 	udp_pair(AF_INET, &first, &in);
 	for (int i = 0; i < 128; i++) {
 		udp_pair(AF_INET, &out, &next);
-		check(!try(in, out, 0), "%s", strerror(errno));
+		check(!udp_try(in, out, 0), "%s", strerror(errno));
 		in = next;
 	}
-	give(first, 'a', 9);
-	want(in, 'a', 9);
+	udp_give(first, 'a', 9);
+	udp_want(in, 'a', 9);
 }
 
 static void eloop_broadcast(void)
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET };
 	int one = 1, p = socket(AF_INET, SOCK_DGRAM, 0), q = socket(AF_INET, SOCK_DGRAM, 0);
-	int other = bound(AF_INET);
+	int other = udp_bound(AF_INET);
 	socklen_t len = sizeof(addr);
 
 	check(!bind(p, (void *)&addr, len) && !getsockname(p, (void *)&addr, &len), "%s",
@@ -365,7 +364,7 @@ static void eloop_broadcast(void)
 	check(!setsockopt(other, SOL_SOCKET, SO_BROADCAST, &one, sizeof(one)), "%s",
 	      strerror(errno));
 	check(!connect(q, (void *)&addr, len), "%s", strerror(errno));
-	check(!try(p, q, 0), "%s", strerror(errno));
+	check(!udp_try(p, q, 0), "%s", strerror(errno));
 	/* an application's own broadcast is forwarded, once */
 	check(sendto(other, "abc", 3, 0, (void *)&addr, len) == 3, "%s", strerror(errno));
 	wait_error(p, ELOOP);
@@ -378,13 +377,13 @@ static void icmp_error(void)
 
 	udp_open(&r, AF_INET, AF_INET);
 	close(r.s);
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
-	give(r.c, 'a', 10);
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
+	udp_give(r.c, 'a', 10);
 	wait_error(r.p, ECONNREFUSED);
 	check(socksplice_moved(r.p) == 10, "%lld", (long long)socksplice_moved(r.p));
 	check(so_error(r.q) == ECONNREFUSED, "not at the sink");
-	give(r.c, 'b', 11);
-	want(r.p, 'b', 11);
+	udp_give(r.c, 'b', 11);
+	udp_want(r.p, 'b', 11);
 }
 
 static void wrong_checksum(void)
@@ -399,7 +398,7 @@ static void wrong_checksum(void)
 	struct relay r;
 
 	udp_open(&r, AF_INET, AF_INET);
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
 	check(!getsockname(r.p, (void *)&to, &len), "%s", strerror(errno));
 	len = sizeof(from);
 	check(!getsockname(r.c, (void *)&from, &len), "%s", strerror(errno));
@@ -409,80 +408,14 @@ static void wrong_checksum(void)
 	bad.udp.check = htons(0x1234);
 	check(sendto(raw, &bad, sizeof(bad), 0, (void *)&to, sizeof(to)) == sizeof(bad), "%s",
 	      strerror(errno));
-	give(r.c, 'a', 10);
-	want(r.s, 'a', 10);
-	nothing(r.s);
+	udp_give(r.c, 'a', 10);
+	udp_want(r.s, 'a', 10);
+	udp_nothing(r.s);
 	wait_moved(r.p, 10);
 	bad.udp.check = 0;	/* none */
 	check(sendto(raw, &bad, sizeof(bad), 0, (void *)&to, sizeof(to)) == sizeof(bad), "%s",
 	      strerror(errno));
 	wait_moved(r.p, 14);
-}
-
-/* A source is not readable. */
-static void reads_wait(void)
-{
-	struct relay r;
-	char c;
-
-	udp_open(&r, AF_INET, AF_INET);
-	set_buf(r.q, 5000, 0);
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
-	nothing(r.p);
-	setsockopt(r.q, SOL_UDP, UDP_CORK, &(int){ 1 }, sizeof(int));
-	give(r.c, 'a', 10);
-	sleep_ms(50);
-	check(recv(r.p, &c, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && errno == EAGAIN, "readable");
-	check(!(poll_now(r.p) & POLLIN), "readable");
-	check(!socksplice_unsplice(r.p) && poll_now(r.p) & POLLIN, "not readable");
-	want(r.p, 'a', 10);
-	nothing(r.s);
-}
-
-static void *read_one(void *arg)
-{
-	char buf[10];
-
-	return (void *)recv(*(int *)arg, buf, sizeof(buf), 0);
-}
-
-/* It was asleep before the splice. */
-static void sleeping_reader(void)
-{
-	pthread_t before, during;
-	struct relay r;
-	void *got;
-
-	udp_open(&r, AF_INET, AF_INET);
-	check(!pthread_create(&before, NULL, read_one, &r.p), "no thread");
-	sleep_ms(100);
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
-	check(!pthread_create(&during, NULL, read_one, &r.p), "no thread");
-	give(r.c, 'a', 1);
-	want(r.s, 'a', 1);
-	wait_moved(r.p, 1);
-	socksplice_unsplice(r.p);
-	give(r.c, 'b', 2);
-	give(r.c, 'c', 2);
-	check(!pthread_join(before, &got) && (long)got == 2, "%ld", (long)got);
-	check(!pthread_join(during, &got) && (long)got == 2, "%ld", (long)got);
-}
-
-/* The application's corked datagram stays its own. */
-static void cork(void)
-{
-	struct relay r;
-
-	udp_open(&r, AF_INET, AF_INET);
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
-	check(send(r.q, "xx", 2, MSG_MORE) == 2, "%s", strerror(errno));
-	give(r.c, 'a', 10);
-	sleep_ms(50);
-	check(!socksplice_moved(r.p), "moved");
-	check(send(r.q, "xx", 2, 0) == 2, "%s", strerror(errno));
-	want(r.s, 'x', 4);
-	want(r.s, 'a', 10);
-	wait_moved(r.p, 10);
 }
 
 static void ends(void)
@@ -491,28 +424,28 @@ static void ends(void)
 	struct relay r;
 
 	udp_open(&r, AF_INET, AF_INET);
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
 	close(r.q);
 	wait_error(r.p, EPIPE);
 	udp_open(&r, AF_INET6, AF_INET6);
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
 	shutdown(r.q, SHUT_WR);
 	wait_error(r.p, EPIPE);
 	udp_open(&r, AF_INET, AF_INET);
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
 	check(!connect(r.q, &none, sizeof(none)), "%s", strerror(errno));
 	wait_error(r.p, EPIPE);
 	udp_open(&r, AF_INET, AF_INET);
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
 	shutdown(r.p, SHUT_RD);
-	while (try(r.p, r.q, 0) == EBUSY)	/* a socket that is no source can become one */
+	while (udp_try(r.p, r.q, 0) == EBUSY)	/* a socket that is no source can become one */
 		sleep_ms(2);
 	check(!so_error(r.p), "an error");
 	udp_open(&r, AF_INET, AF_INET);
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
 	close(r.p);
-	give(r.q, 'a', 5);
-	want(r.s, 'a', 5);
+	udp_give(r.q, 'a', 5);
+	udp_want(r.s, 'a', 5);
 }
 
 /* A datagram stays one, whatever the application has set for its own. */
@@ -523,9 +456,9 @@ static void segment_on_sink(void)
 
 	udp_open(&r, AF_INET, AF_INET);
 	check(!setsockopt(r.q, SOL_UDP, UDP_SEGMENT, &size, sizeof(size)), "%s", strerror(errno));
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
-	give(r.c, 'a', 1000);
-	want(r.s, 'a', 1000);
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
+	udp_give(r.c, 'a', 1000);
+	udp_want(r.s, 'a', 1000);
 	wait_moved(r.p, 1000);
 }
 
@@ -539,16 +472,46 @@ static void train(void)
 	udp_open(&r, AF_INET, AF_INET);
 	check(!setsockopt(r.c, SOL_UDP, UDP_SEGMENT, &size, sizeof(size)), "%s", strerror(errno));
 	check(!setsockopt(r.p, SOL_UDP, UDP_GRO, &one, sizeof(one)), "%s", strerror(errno));
-	check(!try(r.p, r.q, 0), "%s", strerror(errno));
-	give(r.c, 'a', 1050);
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
+	udp_give(r.c, 'a', 1050);
 	for (int i = 0; i < 10; i++)
-		want(r.s, 'a', 100);
-	want(r.s, 'a', 50);
+		udp_want(r.s, 'a', 100);
+	udp_want(r.s, 'a', 50);
 	wait_moved(r.p, 1050);
 	check(counter("so_splice_datagrams") == datagrams + 1, "not as a train");
 	check(!setsockopt(r.s, SOL_UDP, UDP_GRO, &one, sizeof(one)), "%s", strerror(errno));
-	give(r.c, 'b', 1050);
-	want(r.s, 'b', 1050);
+	udp_give(r.c, 'b', 1050);
+	udp_want(r.s, 'b', 1050);
+}
+
+static void through_mtu(struct relay *r, const char *mtu, size_t len)
+{
+	char command[64];
+
+	snprintf(command, sizeof(command), "ip link set lo mtu %s", mtu);
+	check(!system(command), "no such MTU");
+	udp_give(r->c, 'a', len);
+	udp_want(r->s, 'a', len);
+}
+
+/* Fragments arrive as many pieces of one datagram, or as too many: those are copied. */
+static void fragments(void)
+{
+	uint64_t copied = counter("so_splice_copied_bytes");
+	struct relay r;
+
+	other_namespace();
+	udp_open(&r, AF_INET, AF_INET);
+	set_buf(r.c, 1 << 20, 0);
+	set_buf(r.q, 1 << 20, 1 << 20);
+	set_buf(r.p, 0, 1 << 20);
+	set_buf(r.s, 0, 1 << 20);
+	check(!udp_try(r.p, r.q, 0), "%s", strerror(errno));
+	through_mtu(&r, "1500", 40000);
+	check(counter("so_splice_copied_bytes") == copied, "copied");
+	through_mtu(&r, "900", MOST);
+	wait_moved(r.p, 40000 + MOST);
+	check(counter("so_splice_copied_bytes") == copied + MOST, "not copied");
 }
 
 static void by_sol_socket(void)
@@ -559,20 +522,34 @@ static void by_sol_socket(void)
 
 	udp_open(&r, AF_INET6, AF_INET);
 	check(!setsockopt(r.p, SOL_SOCKET, SO_SPLICE, &r.q, sizeof(r.q)), "%s", strerror(errno));
-	give(r.c, 'a', 10);
-	want(r.s, 'a', 10);
+	udp_give(r.c, 'a', 10);
+	udp_want(r.s, 'a', 10);
 	wait_moved(r.p, 10);
 	check(!getsockopt(r.p, SOL_SOCKET, SO_SPLICE, &moved, &len) && moved == 10, "%lld",
 	      (long long)moved);
 }
 
-static long drops(int fd)
+long udp_meminfo(int fd, int i)
 {
-	uint32_t mem[9];
+	uint32_t mem[SK_MEMINFO_VARS];
 	socklen_t len = sizeof(mem);
 
 	check(!getsockopt(fd, SOL_SOCKET, SO_MEMINFO, mem, &len), "%s", strerror(errno));
-	return mem[8];
+	return mem[i];
+}
+
+static long drops(int fd)
+{
+	return udp_meminfo(fd, SK_MEMINFO_DROPS);
+}
+
+void udp_open_slow(struct relay *r)
+{
+	udp_pair(AF_INET, &r->c, &r->p);
+	other_namespace();
+	udp_pair(AF_INET, &r->q, &r->s);
+	check(!system("tc qdisc add dev lo root tbf rate 8kbit burst 2k limit 1m"), "no tbf");
+	set_buf(r->q, 4000, 0);
 }
 
 /* The sink's device is slow. What the sink has no room for waits, or is dropped and counted where
@@ -590,7 +567,7 @@ static void full_sink(void)
 	set_buf(q, 8000, 0);
 	set_buf(p, 0, 40000);
 	set_buf(s, 0, 1 << 20);
-	check(!try(p, q, 0), "%s", strerror(errno));
+	check(!udp_try(p, q, 0), "%s", strerror(errno));
 	for (sent = 0; sent < 200 || !drops(p); sent++) {
 		memset(buf, 0, sizeof(buf));
 		memcpy(buf, &sent, sizeof(sent));
@@ -608,7 +585,7 @@ static void full_sink(void)
 		got++;
 	}
 	wait_moved(p, got * 1000LL);
-	nothing(s);
+	udp_nothing(s);
 }
 
 /* Random sequences: each datagram that is sent arrives once, at the server or at the proxy, unless
@@ -624,7 +601,7 @@ static void storm(void)
 	for (int round = 0; round < 2000; round++) {
 		switch (rand_r(&seed) % 8) {
 		case 0:
-			if (!try(r.p, r.q, rand_r(&seed) % 3 ? 0 : 1 + rand_r(&seed) % 40))
+			if (!udp_try(r.p, r.q, rand_r(&seed) % 3 ? 0 : 1 + rand_r(&seed) % 40))
 				moved++;
 			break;
 		case 1:
@@ -634,14 +611,14 @@ static void storm(void)
 			so_error(r.p);
 			break;
 		case 3:
-			try(r.q, r.p, 0);
+			udp_try(r.q, r.p, 0);
 			socksplice_unsplice(r.q);
 			break;
 		case 4:
 			close(r.q);
-			r.q = bound(AF_INET6);
-			join(r.q, r.s);
-			join(r.s, r.q);
+			r.q = udp_bound(AF_INET6);
+			udp_connect(r.q, r.s);
+			udp_connect(r.s, r.q);
 			break;
 		default:
 			if (sent < 2000) {
@@ -687,12 +664,10 @@ const struct sock_case udp_cases[] = {
 	{ "udp-ELOOP-broadcast", eloop_broadcast },
 	{ "udp-ICMP-error", icmp_error },
 	{ "udp-wrong-checksum", wrong_checksum },
-	{ "udp-reads-wait", reads_wait },
-	{ "udp-sleeping-reader", sleeping_reader },
-	{ "udp-cork", cork },
 	{ "udp-ends", ends },
 	{ "udp-UDP_SEGMENT-on-sink", segment_on_sink },
 	{ "udp-train", train },
+	{ "udp-fragments", fragments },
 	{ "udp-by-SOL_SOCKET", by_sol_socket },
 	{ "udp-full-sink", full_sink },
 	{ "udp-storm", storm },

@@ -40,7 +40,7 @@ const PATH: &str = "/metrics";
 type Labels = Vec<(&'static str, String)>;
 
 /// Counters that have a metric of their own: the name of the metric, and the counter.
-const PLAIN: [(&str, &str); 31] = [
+const PLAIN: [(&str, &str); 30] = [
     ("no_policy", "no_policy"),
     ("enrolled", "enrolled"),
     ("hash_doubts", "doubt_hash"),
@@ -66,7 +66,6 @@ const PLAIN: [(&str, &str); 31] = [
     ("so_splices_ended", "so_splices_ended"),
     ("so_splice_bytes", "so_splice_bytes"),
     ("so_splice_datagrams", "so_splice_datagrams"),
-    ("so_splice_dropped", "so_splice_dropped"),
     ("so_splice_copied_bytes", "so_splice_copied_bytes"),
     ("so_splice_from_ring_bytes", "so_splice_from_ring_bytes"),
     ("so_splice_to_ring_bytes", "so_splice_to_ring_bytes"),
