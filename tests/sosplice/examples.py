@@ -2,7 +2,7 @@
 """The relays in examples/, those of the packages for Rust and Go, and one written for OpenBSD forward a connection by
 SO_SPLICE, as getsockopt and the module's counter say, both ways with a half-close, and
 copy where there is none. examples/tcp-proxy.c in each of its modes, with what a proxy
-meets. One line a case."""
+meets. examples/udp-relay.c with several clients. One line a case."""
 
 import json
 import os
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 PROXY = [f"{ROOT}/build/sosplice/tcp-proxy", "--listen", "127.0.0.1:0", "--to"]
@@ -251,7 +252,138 @@ def waits(mode):
             check(got == sent, f"{got} of {sent} bytes came")
 
 
+class UdpRelay:
+    """udp-relay, and the socket that it forwards to."""
+
+    def __init__(self, *options):
+        self.server = self.socket(("127.0.0.1", 0))
+        target = "{}:{}".format(*self.server.getsockname())
+        self.errors = tempfile.TemporaryFile("w+")
+        command = [f"{ROOT}/build/sosplice/udp-relay", *options, "--listen", "127.0.0.1:0", "--to", target]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.errors, text=True)
+        words = self.process.stdout.readline().split()
+        check(words[:1] == ["listening"], command, "says", words, self.said())
+        host, port = words[1].rsplit(":", 1)
+        self.address = host, int(port)
+        self.total = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+        self.server.close()
+        self.errors.close()
+
+    said = Relay.said
+
+    @staticmethod
+    def socket(address):
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        s.settimeout(60)
+        s.bind(address)
+        return s
+
+    def client(self):
+        s = self.socket(("127.0.0.1", 0))
+        s.connect(self.address)
+        return s
+
+    def ask(self, client, question):
+        """A datagram up, and one down. Returns what the server sees of the client."""
+        client.send(question)
+        got, source = self.server.recvfrom(65536)
+        check(got == question, "other bytes came up")
+        self.server.sendto(question * 2, source)
+        check(client.recv(65536) == question * 2, "other bytes came down")
+        self.total += 3 * len(question)
+        return source
+
+    def sums(self):
+        """Sessions, bytes spliced, bytes copied: what it says at its end."""
+        self.process.send_signal(signal.SIGTERM)
+        line = self.process.stdout.readline()
+        found = re.findall(r"\d+", line)
+        check(len(found) == 3, "it says", repr(line), self.said())
+        return tuple(map(int, found))
+
+
+def udp_clients(relay):
+    """Three clients, in turns. Each has a socket of its own towards the server. The first datagram of
+    each way may be copied, before the splice."""
+    clients = [relay.client() for _ in range(3)]
+    sources = [relay.ask(c, b"first %d" % i) for i, c in enumerate(clients)]
+    check(len(set(sources)) == 3, "clients share a session")
+    first = relay.total
+    for turn in range(20):
+        for i, client in enumerate(clients):
+            check(relay.ask(client, b"%d, %d" % (turn, i) * 50) == sources[i], "another session")
+    for client in clients:
+        client.close()
+    return first
+
+
+def udp_splices():
+    with UdpRelay() as relay:
+        before = spliced_bytes()
+        first = udp_clients(relay)
+        sessions, spliced, copied = relay.sums()
+        check(sessions == 3, sessions, "sessions")
+        check(spliced + copied == relay.total and copied <= first,
+              f"{spliced} of {relay.total} bytes spliced, {copied} copied;", relay.said())
+        check(spliced_bytes() - before == spliced, f"the module has moved {spliced_bytes() - before}, not {spliced}")
+
+
+def udp_copies(*options):
+    with UdpRelay(*options) as relay:
+        udp_clients(relay)
+        check(relay.sums() == (3, 0, relay.total), "not by copying")
+        check(options or "protocol not available" in relay.said().lower(), "it does not say why:", relay.said())
+
+
+def udp_server_returns():
+    """An answer of ICMP ends both splices. The session lives on."""
+    with UdpRelay() as relay:
+        client = relay.client()
+        source = relay.ask(client, b"before")
+        address = relay.server.getsockname()
+        relay.server.close()
+        for _ in range(3):
+            client.send(b"lost")
+        relay.server = relay.socket(address)
+        relay.server.settimeout(2)
+        for turn in range(30):
+            client.send(b"%d" % turn)
+            try:
+                got, again = relay.server.recvfrom(100)
+            except TimeoutError:
+                continue
+            check(again == source, "another session")
+            relay.server.sendto(got, again)
+            check(client.recv(100) == got, "other bytes came down")
+            break
+        else:
+            raise AssertionError("nothing comes any more")
+        client.close()
+
+
+def udp_idle():
+    with UdpRelay("--idle", "1") as relay:
+        client = relay.client()
+        source = relay.ask(client, b"a")
+        while relay.ask(client, b"b") == source:
+            time.sleep(3)
+        client.close()
+        check(relay.sums()[0] == 2, "not a second session")
+
+
 feature("on")
+case("udp-splices", udp_splices)
+case("udp-by-copy", udp_copies, "--copy")
+case("udp-server-returns", udp_server_returns)
+case("udp-idle", udp_idle)
 for relay_name in RELAYS:
     case(f"{relay_name}-splices", splices, relay_name)
 for mode_name in ("copy", "pipe"):
@@ -261,6 +393,7 @@ for mode_name in ("copy", "pipe", "sosplice"):
     case(f"proxy-{mode_name}-resets", resets, mode_name)
     case(f"proxy-{mode_name}-waits", waits, mode_name)
 feature("off")
+case("udp-copies", udp_copies)
 for relay_name in RELAYS:
     if relay_name != "openbsd":
         case(f"{relay_name}-copies", copies, relay_name)
