@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * SO_SPLICE for programs: the kernel forwards what one TCP socket receives into
+ * SO_SPLICE for programs: the kernel forwards what one socket, TCP or UDP, receives into
  * another one. See so_splice(4) for what it does and which errors it gives.
  *
  *	struct splice s = { .sp_fd = sink, .sp_max = 1 << 20, .sp_idle = { .tv_sec = 30 } };

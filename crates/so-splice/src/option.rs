@@ -83,6 +83,28 @@ impl Options {
 /// Starts a splice: the kernel forwards to `sink` the bytes that `source` receives. Bytes that
 /// `source` has received and nobody has read go first.
 ///
+/// Both sockets are TCP, or both are UDP. Of UDP whole datagrams move, and `sink` must be connected.
+///
+/// ```
+/// use std::net::UdpSocket;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (client, server) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+/// let (source, sink) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+/// sink.connect(server.local_addr()?)?;
+/// match so_splice::splice(&source, &sink, so_splice::Options::new()) {
+///     Ok(()) => {
+///         client.send_to(b"question", source.local_addr()?)?;
+///         let mut datagram = [0; 100];
+///         assert_eq!(server.recv(&mut datagram)?, 8);
+///     }
+///     Err(e) if so_splice::is_unavailable(&e) => println!("this program will copy: {e}"),
+///     Err(e) => return Err(e),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// Returns the errors of so_splice(4). Both sockets are then unchanged. [`is_unavailable`] tells
 /// after which of them a program should copy.
@@ -122,8 +144,8 @@ pub fn unsplice(source: impl AsFd) -> io::Result<()> {
 /// that count.
 ///
 /// # Errors
-/// Returns `ENOPROTOOPT` if the module is not loaded, and `EPROTONOSUPPORT` if `source` is not
-/// a TCP socket.
+/// Returns `ENOPROTOOPT` if the module is not loaded, and `EPROTONOSUPPORT` if `source` is neither
+/// a TCP nor a UDP socket.
 pub fn moved(source: impl AsFd) -> io::Result<u64> {
     let mut bytes = 0u64;
     let mut len = mem::size_of::<u64>() as libc::socklen_t;
@@ -150,7 +172,7 @@ pub fn moved(source: impl AsFd) -> io::Result<u64> {
 /// - `ENOPROTOOPT`: the module is not loaded, or the feature is off.
 /// - `EPERM`: the caller may not splice.
 /// - `EINVAL`: a socket is in other use, such as kTLS.
-/// - `EPROTONOSUPPORT`: a socket is not TCP. It may be MPTCP, which a server may get without
+/// - `EPROTONOSUPPORT`: the sockets are not both TCP or both UDP. One may be MPTCP, which a server may get without
 ///   asking for it, as with Go's listeners from 1.24 on.
 /// - `ENOMEM`: there is no memory for the splice, which is charged to the caller.
 /// - `ENOTCONN`: a connection has ended. The bytes that the source received before can still be

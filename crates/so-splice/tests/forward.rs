@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What every `forward()` of the crate does, with each of its drivers, by each way that needs no
-//! kernel module. `SO_SPLICE` itself runs in the project's virtual machines.
+//! kernel module. `SO_SPLICE` itself runs in the project's virtual machines, that of UDP sockets
+//! too.
 
 use std::env;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 use std::time::Duration;
 #[cfg(feature = "mio")]
 use std::time::Instant;
 
-use so_splice::{Error, Report, Side, Way};
+use so_splice::{Error, Options, Report, Side, Way};
 
 type Driver = fn(Way, TcpStream, TcpStream) -> Result<Report, Error>;
 
@@ -372,4 +373,72 @@ fn a_dropped_future_resets_both() {
     });
     is_reset(&mut client, b"");
     is_reset(&mut server, b"");
+}
+
+/// One datagram through `source` and `sink`, sockets of any runtime, and the count of the splice.
+/// False if there is no module.
+fn splices_datagrams(
+    source: impl AsFd + Copy,
+    at: SocketAddr,
+    sink: impl AsFd,
+    server: &UdpSocket,
+) -> bool {
+    let spliced = so_splice::splice(source, sink, Options::new());
+    if let Ok(expected) = env::var("SOSPLICE_EXPECT") {
+        assert_eq!(spliced.is_ok(), expected == "SO_SPLICE", "{spliced:?}");
+    }
+    if let Err(e) = spliced {
+        assert!(so_splice::is_unavailable(&e), "{e}");
+        return false;
+    }
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut buffer = [0; 100];
+    for datagram in [&b"question"[..], b"", b"?"] {
+        client.send_to(datagram, at).unwrap();
+        let n = server.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..n], datagram);
+    }
+    so_splice::unsplice(source).unwrap();
+    assert_eq!(so_splice::moved(source).unwrap(), 9);
+    true
+}
+
+/// A server, and two sockets of a relay.
+fn datagram_sockets() -> [UdpSocket; 3] {
+    let [server, source, sink] = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let timeout = Some(Duration::from_secs(60));
+    server.set_read_timeout(timeout).unwrap();
+    sink.connect(server.local_addr().unwrap()).unwrap();
+    [server, source, sink]
+}
+
+#[test]
+fn datagrams_are_spliced() {
+    let [server, source, sink] = datagram_sockets();
+    let at = source.local_addr().unwrap();
+    splices_datagrams(&source, at, &sink, &server);
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn datagrams_of_tokio_are_spliced() {
+    let [server, source, sink] = datagram_sockets();
+    let at = source.local_addr().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let [source, sink] = [source, sink].map(|socket| {
+            socket.set_nonblocking(true).unwrap();
+            tokio::net::UdpSocket::from_std(socket).unwrap()
+        });
+        if splices_datagrams(&source, at, &sink, &server) {
+            // What the splice leaves is for the runtime.
+            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+            client.send_to(b"after", at).unwrap();
+            let mut buffer = [0; 100];
+            assert_eq!(source.recv(&mut buffer).await.unwrap(), 5);
+        }
+    });
 }
