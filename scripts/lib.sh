@@ -24,7 +24,15 @@ lock() { # lock NAME
 kbuild_for() { # kbuild_for KERNEL
 	kbuild=(make)
 	case $1 in
-	7) kbuild=("$ROOT/scripts/in-trixie" make) ;;
+	7|6.12-trixie) kbuild=("$ROOT/scripts/in-trixie" make) ;;
+	next)
+		# A link is the kernel 7.
+		if [ -L "$BUILD/kernels/next" ]; then
+			kbuild_for 7
+		else
+			kbuild=(env "TREE=$BUILD/next-tools" "$ROOT/scripts/in-trixie" make)
+		fi
+		;;
 	6.12-arm64) kbuild+=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- CC=aarch64-linux-gnu-gcc-12) ;;
 	7-arm64) kbuild=("$ROOT/scripts/in-trixie" make ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu-
 		CC=aarch64-linux-gnu-gcc-14) ;;
@@ -47,8 +55,8 @@ make_movable() { # make_movable OBJ SOURCE
 }
 
 # The machine's Debian sources with its own release renamed to RELEASE and
-# reduced to the SUITES asked for ("" is the release itself), written where
-# apt_in finds them. Mirrors, proxies and keys stay those of the machine.
+# reduced to the SUITES asked for ("" is the release itself, and experimental that suite),
+# written where apt_in finds them. Mirrors, proxies and keys stay those of the machine.
 apt_root() { # apt_root NAME RELEASE SUITE-SUFFIX...
 	local dir=$BUILD/apt/$1 release=$2 own uri suite comp suffix
 	shift 2
@@ -62,10 +70,12 @@ apt_root() { # apt_root NAME RELEASE SUITE-SUFFIX...
 		case $suite in "$own"|"$own"-*) ;; *) continue ;; esac
 		[ "$comp" = main ] || continue
 		for suffix in "$@"; do
-			# backports live beside the release itself
+			# backports and experimental live beside the release itself
 			if [ "$suite" = "$own$suffix" ] ||
 			   { [ "$suffix" = -backports ] && [ "$suite" = "$own" ]; }; then
 				echo "deb $(apt_keyring)$uri $release$suffix main"
+			elif [ "$suffix" = experimental ] && [ "$suite" = "$own" ]; then
+				echo "deb $(apt_keyring)$uri $suffix main"
 			fi
 		done
 	done | sort -u > "$dir/sources.list.new"
