@@ -25,8 +25,8 @@
 #include "pair/wake.h"
 
 /* Closes the socket. Unread bytes are lost, and TCP says so with a reset (RFC 2525, 2.17). TCP
- * does not know of unread bytes in the ring. For these we make TCP send the reset, by a linger
- * time of zero.
+ * does not know of unread bytes in the ring. For these we make __tcp_close() send the reset, by a
+ * linger time of zero.
  */
 static void proto_close(struct sock *sk, long timeout)
 {
@@ -49,8 +49,8 @@ static void proto_close(struct sock *sk, long timeout)
 	sks_leave();
 }
 
-/* Called with the socket locked. The peer can still read what we sent, as it could what TCP has
- * delivered. What we have not read is gone.
+/* Called with the socket locked, as tcp_disconnect(). The peer can still read what we sent, as it
+ * could what TCP has delivered. What we have not read is gone.
  */
 static int proto_disconnect(struct sock *sk, int flags)
 {

@@ -12,7 +12,7 @@ struct pair_end;
 int sks_rx_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 		   int flags COMPAT_ADDR_LEN_PARAM);
 
-/* struct proto.sock_is_readable. Called by tcp_poll() without the lock. */
+/* struct proto.sock_is_readable, which tcp_poll() calls by tcp_stream_is_readable(): no lock. */
 bool sks_rx_is_readable(struct sock *sk);
 
 /* True if @wait belongs to a reader that sleeps in sks_rx_wait(). A reader that was woken is
