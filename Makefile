@@ -52,6 +52,9 @@ test:	## what CI runs: all layers, on both kernels, without what takes hours
 test-full:	## the same with the long storms and soaks, the kernel's selftests and other people's suites
 	@tests/run --full $(ARGS)
 
+test-next:	## the tests of sockets on the kernels that come, and which functions of theirs have changed
+	@tests/next $(ARGS)
+
 test-debug:	## the tests in VMs on two debug kernels, one with KASAN, one with lockdep and kmemleak
 	@tests/run --kernel kasan --kernel lockdep $(ARGS) behave fuzz topo psock sosplice debug
 
@@ -148,4 +151,4 @@ clean:	## remove what was built, but keep what was downloaded
 distclean: clean	## remove the downloads too
 	rm -rf build
 
-.PHONY: all help deps cli relay module sign-module modules test test-full test-debug test-uml test-fleet check demo bench bench-native install uninstall install-relay uninstall-relay deb deb-arm64 apt-repo clean distclean
+.PHONY: all help deps cli relay module sign-module modules test test-full test-next test-debug test-uml test-fleet check demo bench bench-native install uninstall install-relay uninstall-relay deb deb-arm64 apt-repo clean distclean
