@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::kernel::module::{Module, Status};
 use crate::kernel::pair::{self, Share};
-use crate::kernel::release::{self, Support};
+use crate::kernel::release;
 
 use super::cgroups::Health;
 
@@ -31,7 +31,7 @@ const PAGE: u64 = 4096;
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Id {
-    /// The kernel is not one that was tested, or too old.
+    /// The kernel is not one that was tested, newer than all that were read, or too old.
     Kernel,
     /// The module could not redirect the functions that it must.
     Hook,
@@ -311,12 +311,7 @@ impl Facts<'_> {
     fn kernel(&self) -> Vec<Complaint> {
         let mut list = Vec::new();
         let support = release::support(&self.release);
-        let what = match support {
-            Support::Tested => None,
-            Support::Untested => Some("is not one that was tested"),
-            Support::TooOld => Some("is too old"),
-        };
-        if let Some(what) = what {
+        if let Some(what) = release::complaint(support) {
             let text = format!("the kernel {} {what}", self.release);
             list.push(Complaint::new(Id::Kernel, text, release::remedy(support)));
         }

@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::kernel::module;
 use crate::kernel::release::{self, Support};
 
-use super::Check;
+use super::{Check, Level};
 
 const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
@@ -58,12 +58,14 @@ pub fn checks() -> Vec<Check> {
 fn version(release: &str) -> Check {
     const NAME: &str = "kernel version";
     let support = release::support(release);
-    match support {
-        Support::Tested => return Check::ok(NAME, release),
-        Support::TooOld => Check::fail(NAME, format!("{release} is too old")),
-        Support::Untested => Check::warn(NAME, format!("{release} is not one that was tested")),
-    }
-    .remedy(release::remedy(support))
+    let Some(complaint) = release::complaint(support) else {
+        return Check::ok(NAME, release);
+    };
+    let level = match support {
+        Support::TooOld => Level::Fail,
+        _ => Level::Warn,
+    };
+    Check::new(NAME, level, format!("{release} {complaint}")).remedy(release::remedy(support))
 }
 
 fn config(release: &str) -> Check {
@@ -152,7 +154,6 @@ fn lockdown(lockdown: &str, secure_boot: bool, loaded: bool) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
     use super::*;
 
     #[test]
@@ -160,6 +161,7 @@ mod tests {
         for (release, level) in [
             ("6.12.117+deb12-amd64", Level::Ok),
             ("7.2.12", Level::Warn),
+            ("9.0", Level::Warn),
             ("5.10", Level::Fail),
         ] {
             assert_eq!(version(release).level, level, "{release}");
