@@ -135,7 +135,7 @@ deb: cli relay	## build the Debian packages into build/deb
 	@scripts/deb "$(VERSION)"
 
 deb-arm64: deb	## build the package of the command line and the module for arm64, too
-	@tests/vm/cross cli
+	@tests/vm/cross command-line
 	@scripts/deb "$(VERSION)" arm64
 
 # The key first, as building takes long.
