@@ -46,7 +46,7 @@ modules: deps	## build the module for the two kernels that the tests boot
 	@scripts/build-module 6.12
 	@scripts/build-module 7
 
-test:	## what CI runs: all layers, on both kernels, without what takes hours
+test:	## what CI runs: all layers, on both kernels and a part on arm64, without what takes hours
 	@tests/run $(ARGS)
 
 test-full:	## the same with the long storms and soaks, the kernel's selftests and other people's suites
