@@ -2,22 +2,25 @@
 /*
  * The mover's rounds for UDP.
  *
- * The mover takes a datagram off the source's queue, has the sink send it, and puts it back at the
- * head if the sink has not sent it. The source stays locked meanwhile. So whatever ends the splice,
- * the application reads what was not sent. While the socket is a source, its reads are in our
- * function, and wait. A task that was inside UDP's own recvmsg when the splice began takes no lock,
- * and may take a datagram at any time. The mover does not have that datagram then.
+ * The mover takes a datagram off the source's queue, has the sink send it, and puts it back at
+ * the head if the sink has not sent it. The source stays locked meanwhile. So whatever ends the
+ * splice, the application reads what was not sent. While the socket is a source, its reads are
+ * in our function, and wait. A task that was inside UDP's own recvmsg when the splice began
+ * takes no lock, and may take a datagram at any time (__skb_recv_udp()). The mover does not have
+ * that datagram then.
  *
- * Memory. A datagram that the mover has taken stays charged to the source. So to put it back cannot
- * fail, and what the sink has no room for counts against SO_RCVBUF. As in UDP, reader_queue.lock
- * protects that queue and forward_deficit, and sk_receive_queue.lock protects sk_forward_alloc.
+ * Memory. A datagram that the mover has taken stays charged to the source. So to put it back
+ * cannot fail, and what the sink has no room for counts against SO_RCVBUF. As in UDP,
+ * reader_queue.lock protects that queue and forward_deficit, and sk_receive_queue.lock protects
+ * sk_forward_alloc, which __udp_enqueue_schedule_skb() charges.
  *
  * Locks. The source is locked during the round. The sink is locked to look at it, but not during
- * the send: UDP's sendmsg takes that lock itself if the socket is corked, and would wait for us for
- * ever. The bit SPLICE_SENDING keeps the socket from being closed under the send. A sink cannot be
- * corked: datagram_endpoint.c refuses that. Only a task that was inside UDP's own setsockopt or
- * sendmsg since before the splice can cork it, between the look and the send. The send then waits
- * until no task owns the sink. The datagram joins that task's, and the next look ends the splice.
+ * the send: udp_sendmsg() and udpv6_sendmsg() take that lock themselves if the socket is corked,
+ * and would wait for us for ever. The bit SPLICE_SENDING keeps the socket from being closed
+ * under the send. A sink cannot be corked: datagram_endpoint.c refuses that. Only a task that
+ * was inside UDP's own setsockopt or sendmsg since before the splice can cork it, between the
+ * look and the send. The send then waits until no task owns the sink. The datagram joins that
+ * task's, and the next look ends the splice.
  *
  * Two movers cannot wait for each other so, nor can more of them in a circle. Say that each is in
  * such a send, holds its source, and waits for its sink, which the next one holds as its source.
@@ -66,9 +69,10 @@ struct message {
 	u8 control[CMSG_SPACE(sizeof(u16))] __aligned(__alignof__(struct cmsghdr));
 };
 
-/* Takes the next datagram off the queue. NULL if there is none. UDP's own ioctl fills the reader's
- * queue from the other one. It drops datagrams whose checksum is wrong, and counts them. If another
- * task takes the one that the ioctl has checked, this checks the next one.
+/* Takes the next datagram off the queue. NULL if there is none. UDP's own ioctl, by
+ * first_packet_length(), fills the reader's queue from the other one. It drops datagrams whose
+ * checksum is wrong, and counts them. If another task takes the one that the ioctl has checked,
+ * this checks the next one.
  */
 static struct sk_buff *take(struct sock *sk)
 {
@@ -315,8 +319,8 @@ static void count_received(const struct sock *sk, const struct sk_buff *skb)
 	SNMP_INC_STATS(net->mib.udp_statistics, UDP_MIB_INDATAGRAMS);
 }
 
-/* The sink has sent the datagram: frees it, as a reader does. What readers have left charged so far
- * is uncharged, too.
+/* The sink has sent the datagram: frees it, and uncharges it as udp_rmem_release() does for a
+ * reader. What readers have left charged so far is uncharged, too.
  */
 static void consume(struct splice *s, struct sk_buff *skb)
 {
