@@ -131,6 +131,13 @@ static u32 batch_add_skb(struct splice *s, struct batch *b, const struct sk_buff
 	return done;
 }
 
+void sks_batch_fill_skb(struct splice *s, struct batch *b, const struct sk_buff *skb, u32 off,
+			u32 len)
+{
+	*b = (struct batch){};
+	batch_add_skb(s, b, skb, off, len);
+}
+
 /*
  * Urgent data, similar to tcp_recvmsg_locked(). The stream is read up to the mark. The byte at the
  * mark is skipped (recv(MSG_OOB) has it), or with SO_OOBINLINE is sent on as urgent. Returns how

@@ -6,6 +6,7 @@
 #include <linux/bvec.h>
 #include <linux/types.h>
 
+struct sk_buff;
 struct splice;
 
 #define BATCH_PAGES	64		/* the mover's budget, in pages */
@@ -22,5 +23,9 @@ struct batch {
 /* Fills @b with the next bytes for the reader of the source, which is locked: at most @limit. */
 void sks_batch_fill(struct splice *s, struct batch *b, u32 limit);
 void sks_batch_free(struct batch *b);
+
+/* Fills @b with the @len bytes of @skb from @off on, or with fewer if there is no memory. */
+void sks_batch_fill_skb(struct splice *s, struct batch *b, const struct sk_buff *skb, u32 off,
+			u32 len);
 
 #endif /* SOCKSPLICE_BATCH_H */

@@ -25,6 +25,8 @@
 #include "sosplice/mover.h"
 #include "sosplice/paired_io.h"
 #include "sosplice/splice.h"
+#include "sosplice/tls.h"
+#include "sosplice/tls_endpoint.h"
 
 #define START_WAIT	HZ	/* jiffies */
 
@@ -69,6 +71,9 @@ static int take_source(struct splice *s, struct splice_endpoint **spare)
 	struct splice_endpoint *end;
 	int err;
 
+	s->src_tls = sks_splice_is_tls(sk);
+	if (s->src_tls && !sks_tls_can_read(sk))
+		return -EINVAL;
 	err = sks_endpoint_claim(sk, spare);
 	if (err)
 		return err;
@@ -94,6 +99,10 @@ static int take_sink(struct splice *s, struct splice_endpoint **spare)
 
 	if (s->datagrams && sks_datagram_is_corked(sk))
 		return -EBUSY;
+	s->dst_tls = sks_splice_is_tls(sk);
+	/* With kTLS the mover sends with the source's lock held. */
+	if (s->dst_tls && (!sks_tls_can_write(sk) || sk == s->src))
+		return -EINVAL;
 	err = sks_endpoint_claim(sk, spare);
 	if (err)
 		return err;
@@ -169,14 +178,15 @@ static bool undo(struct splice *s, const bool fresh[2])
 	return undone;
 }
 
-/* Bytes that the source has queued: at least as many as there are, for a UDP socket. The source is
- * locked.
+/* Bytes that the source has queued: at least as many as there are, for a UDP socket or with kTLS.
+ * The source is locked.
  */
 static u64 unread(const struct sock *sk)
 {
 	if (sks_splice_is_udp(sk))
 		return sk_rmem_alloc_get(sk);
-	return tcp_sk(sk)->rcv_nxt - tcp_sk(sk)->copied_seq + sks_paired_io_unread(sk);
+	return tcp_sk(sk)->rcv_nxt - tcp_sk(sk)->copied_seq + sks_paired_io_unread(sk) +
+	       (sks_splice_is_tls(sk) ? sks_tls_unread(sk) : 0);
 }
 
 /* Evicts the readers in TCP's own function, and lets the mover run. After START_WAIT the mover
@@ -375,6 +385,7 @@ int __init sks_splice_init(void)
 	int err = sks_endpoint_init();
 
 	sks_loop_init();
+	sks_tls_endpoint_init();
 	err = err ?: sks_splices_init();
 	return err ?: sks_datagram_endpoint_init();
 }

@@ -95,6 +95,12 @@ bool sks_callbacks_are_plain(const struct sock *sk)
 	       READ_ONCE(sk->sk_error_report) == plain.error_report;
 }
 
+bool sks_callbacks_report_plainly(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_state_change) == plain.state_change &&
+	       READ_ONCE(sk->sk_error_report) == plain.error_report;
+}
+
 bool sks_callbacks_are_ours(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_data_ready) == endpoint_data_ready &&

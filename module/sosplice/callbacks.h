@@ -21,6 +21,9 @@ void sks_callbacks_learn(const struct sock *sk);
 
 /* True if the callbacks are an ordinary socket's, or ours. Final under sk_callback_lock. */
 bool sks_callbacks_are_plain(const struct sock *sk);
+
+/* The same, but only for state_change and error_report, which TLS leaves as they are. */
+bool sks_callbacks_report_plainly(const struct sock *sk);
 bool sks_callbacks_are_ours(const struct sock *sk);
 
 /* Called with sk_callback_lock held. The second leaves callbacks that other code has put there

@@ -39,7 +39,15 @@
 #include "sosplice/paired_io.h"
 #include "sosplice/splice.h"
 
-static const struct endpoint_kind *udp;	/* constant after init */
+static const struct endpoint_kind *udp, *tls;	/* constant after init */
+
+/* NULL: it is an ordinary TCP socket, or paired. @end is its endpoint, if it has one. */
+static const struct endpoint_kind *kind_of(const struct sock *sk, const struct splice_endpoint *end)
+{
+	if (sks_splice_is_udp(sk))
+		return udp;
+	return (end ? end->tls != NULL : sks_splice_is_tls(sk)) ? tls : NULL;
+}
 
 static struct ordered endpoints;
 static u64 endpoints_mark;			/* see sks_endpoints_mark() */
@@ -147,21 +155,8 @@ static void unhook(struct sock *sk, struct splice_endpoint *end)
 	sks_endpoint_ops_set(sk, RESTING);
 }
 
-void sks_endpoint_update(struct sock *sk, struct splice_endpoint *end)
+void sks_endpoint_hide_lowat(struct sock *sk, struct splice_endpoint *end)
 {
-	const bool want = end->out || end->in;
-
-	sock_owned_by_me(sk);
-	if (sks_splice_is_udp(sk)) {
-		udp->update(sk, end);
-		return;
-	}
-	WARN_ON_ONCE(want && !end->hooked);
-	if (want)
-		sks_endpoint_ops_set(sk, role_of(end));
-	else if (end->hooked)
-		unhook(sk, end);
-
 	/* TCP notifies only when its bytes reach the mark, so a source has the mark 1. */
 	if (end->out && !end->lowat_hidden) {
 		end->rcvlowat = sk->sk_rcvlowat;
@@ -170,6 +165,25 @@ void sks_endpoint_update(struct sock *sk, struct splice_endpoint *end)
 		WRITE_ONCE(sk->sk_rcvlowat, end->rcvlowat);
 	}
 	end->lowat_hidden = end->out;
+}
+
+void sks_endpoint_update(struct sock *sk, struct splice_endpoint *end)
+{
+	const struct endpoint_kind *kind = kind_of(sk, end);
+	const bool want = end->out || end->in;
+
+	sock_owned_by_me(sk);
+	if (kind) {
+		kind->update(sk, end);
+		return;
+	}
+	WARN_ON_ONCE(want && !end->hooked);
+	if (want)
+		sks_endpoint_ops_set(sk, role_of(end));
+	else if (end->hooked)
+		unhook(sk, end);
+
+	sks_endpoint_hide_lowat(sk, end);
 }
 
 void sks_endpoint_list(struct splice_endpoint *end, struct sock *sk)
@@ -255,8 +269,8 @@ void sks_endpoint_detach(struct sock *sk)
 	struct pair_end *paired;
 
 	sock_owned_by_me(sk);
-	if (sks_splice_is_udp(sk)) {
-		udp->detach(sk, end);
+	if (kind_of(sk, end)) {
+		kind_of(sk, end)->detach(sk, end);
 		return;
 	}
 	paired = sks_end_get(sk);
@@ -293,8 +307,8 @@ int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare)
 	int f;
 
 	sock_owned_by_me(sk);
-	if (sks_splice_is_udp(sk))
-		return udp->claim(sk, end, spare);
+	if (kind_of(sk, end))
+		return kind_of(sk, end)->claim(sk, end, spare);
 	if (sk->sk_state == TCP_LISTEN || !sks_hook_may_attach())
 		return -EOPNOTSUPP;
 	if (sk->sk_state == TCP_CLOSE || !sk->sk_socket)
@@ -333,11 +347,13 @@ int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare)
 
 void sks_endpoint_wake(struct sock *sk)
 {
+	const struct endpoint_kind *kind = kind_of(sk, sks_endpoint_of(sk));
+
 	sock_owned_by_me(sk);
 	if (!rcu_access_pointer(sk->sk_wq))
 		return;
-	if (sks_splice_is_udp(sk)) {
-		udp->wake(sk);
+	if (kind) {
+		kind->wake(sk);
 		return;
 	}
 	/* Clear endpoint->out before the readers look at a ring. A sender that appends looks in
@@ -378,6 +394,11 @@ static const struct guest_ops guest_ops = {
 void sks_endpoint_register_udp(const struct endpoint_kind *kind)
 {
 	udp = kind;
+}
+
+void sks_endpoint_register_tls(const struct endpoint_kind *kind)
+{
+	tls = kind;
 }
 
 void sks_endpoints_mark(void)

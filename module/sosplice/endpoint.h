@@ -8,7 +8,9 @@
 
 int sks_endpoint_init(void);
 
-/* The functions below, of the same names, for UDP sockets. @claim gets the endpoint, or NULL. */
+/* The functions below, of the same names, for sockets of another kind. @claim gets the endpoint, or
+ * NULL.
+ */
 struct endpoint_kind {
 	int (*claim)(struct sock *sk, struct splice_endpoint *end, struct splice_endpoint **spare);
 	void (*update)(struct sock *sk, struct splice_endpoint *end);
@@ -16,16 +18,17 @@ struct endpoint_kind {
 	void (*wake)(struct sock *sk);
 };
 
-/* Called once, at init. */
+/* Each is called once, at init. */
 void sks_endpoint_register_udp(const struct endpoint_kind *kind);
+void sks_endpoint_register_tls(const struct endpoint_kind *kind);
 
 /* Hooks the socket. If it has no endpoint yet, attaches *@spare and sets that to NULL. A socket
  * that is paired stays paired. One that waits for its peer is taken back to TCP first. The caller
  * then gives the endpoint a splice, or calls update. Returns 0 or
  *	-EOPNOTSUPP	it listens
  *	-ENOTCONN	it is not connected
- *	-EINVAL		it cannot be spliced: kTLS, MPTCP, a sockmap's, or a socket that something
- *			in the kernel reads or repairs
+ *	-EINVAL		it cannot be spliced: kTLS in hardware, MPTCP, a sockmap's, or a socket
+ *			that something in the kernel reads or repairs
  */
 int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare);
 
@@ -33,6 +36,9 @@ int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare);
  * back.
  */
 void sks_endpoint_update(struct sock *sk, struct splice_endpoint *end);
+
+/* While the TCP socket is a source, its SO_RCVLOWAT is 1; before and after, what was set. */
+void sks_endpoint_hide_lowat(struct sock *sk, struct splice_endpoint *end);
 
 /* Put a new endpoint of @sk into the order of all, and take out and free one that is detached and
  * has no splice. The second may be called in any context.

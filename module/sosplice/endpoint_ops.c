@@ -178,10 +178,9 @@ static __poll_t hooked_poll(struct file *file, struct socket *sock, poll_table *
 	return sks_endpoint_poll(tcp_poll, file, sock, wait);
 }
 
-/* Sets the mark that sks_endpoint_update() has hidden. The socket is locked. */
-static int source_set_rcvlowat(struct sock *sk, int val)
+int sks_endpoint_set_rcvlowat(struct sock *sk, int val)
 {
-	struct splice_endpoint *end = sks_endpoint_get(sk);
+	struct splice_endpoint *end = sks_endpoint_of(sk);
 	int ret = inet_stream_ops.set_rcvlowat(sk, val);
 
 	if (end && end->lowat_hidden) {
@@ -346,7 +345,7 @@ int __init sks_endpoint_ops_learn(enum family f, const struct socket *sock)
 	ops[0].accept = sock_no_accept;
 	ops[1] = ops[0];
 	ops[1].splice_read = source_splice_read;
-	ops[1].set_rcvlowat = source_set_rcvlowat;
+	ops[1].set_rcvlowat = sks_endpoint_set_rcvlowat;
 	base_ops[f] = base;
 	sink_ops[f] = &ops[0];
 	source_ops[f] = &ops[1];

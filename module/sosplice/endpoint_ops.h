@@ -40,6 +40,9 @@ void sks_endpoint_ops_set(struct sock *sk, enum role role);
  */
 int sks_endpoint_reader_wait(struct sock *sk, bool nonblock);
 
+/* Sets the mark that sks_endpoint_hide_lowat() has hidden. The socket is locked. */
+int sks_endpoint_set_rcvlowat(struct sock *sk, int val);
+
 typedef __poll_t (*poll_function)(struct file *file, struct socket *sock, poll_table *wait);
 
 /* Has @poll, the kernel's own function, look, and hides of a source what is the splice's. @poll

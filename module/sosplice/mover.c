@@ -34,12 +34,12 @@
 #include "sosplice/mover.h"
 #include "sosplice/paired_io.h"
 #include "sosplice/splice.h"
+#include "sosplice/tls.h"
 
 #define MOVER_BUDGET	(256U << 10)	/* bytes, until others get the CPU */
 #define MOVER_BACKOFF_MAX (HZ / 10 ?: 1) /* jiffies */
 
-/* True if the queue or the ring holds unread data. */
-static bool has_data(struct sock *sk)
+bool sks_round_has_data(struct sock *sk)
 {
 	struct sk_buff *skb;
 	u32 off;
@@ -65,13 +65,23 @@ static bool urgent_is_over(const struct sock *sk)
 	       tp->copied_seq - tp->urg_seq > SZ_1G;
 }
 
-static bool reached_limit(const struct splice *s)
+bool sks_round_reached_limit(const struct splice *s)
 {
 	return s->max && s->moved >= s->max;
 }
 
-/* Takes @sent bytes, which the sink has sent, from the source's queue or its @ring. */
-static void settle(struct splice *s, u32 sent, bool ring)
+void sks_round_count(struct splice *s, u32 sent)
+{
+	sock_owned_by_me(s->src);
+	WRITE_ONCE(s->moved, s->moved + sent);
+	/* At the limit sks_splice_end() does so, when the error is there. */
+	if (!sks_round_reached_limit(s))
+		sks_splice_show_count(sks_endpoint_of(s->src), s);
+	sks_stat_add(SOCKSPLICE_STAT_so_splice_bytes, sent);
+	s->last = jiffies;
+}
+
+void sks_round_settle(struct splice *s, u32 sent, bool ring)
 {
 	struct sock *sk = s->src;
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -88,11 +98,7 @@ static void settle(struct splice *s, u32 sent, bool ring)
 		WRITE_ONCE(tp->urg_data, 0);
 		tcp_fast_path_check(sk);
 	}
-	WRITE_ONCE(s->moved, s->moved + sent);
-	if (!reached_limit(s))	/* else sks_splice_end() does so, when the error is there */
-		sks_splice_show_count(sks_endpoint_get(sk), s);
-	sks_stat_add(SOCKSPLICE_STAT_so_splice_bytes, sent);
-	s->last = jiffies;
+	sks_round_count(s, sent);
 }
 
 /* Needs no lock: a task that closes or shuts down the sink queues the mover. */
@@ -103,9 +109,9 @@ static bool sink_is_dead(const struct splice *s)
 	       inet_sk_state_load(s->dst) == TCP_CLOSE;
 }
 
-static bool sink_is_ours(const struct splice *s)
+bool sks_round_sink_is_ours(const struct splice *s)
 {
-	const struct splice_endpoint *end = sks_endpoint_get(s->dst);
+	const struct splice_endpoint *end = sks_endpoint_of(s->dst);
 
 	return end && end->in == s && s->dst->sk_socket;
 }
@@ -138,10 +144,7 @@ static void connect_deferred(struct sock *sk, int *err, bool *needs_retry)
 		*err = EPIPE;
 }
 
-/* Looks once, before the first byte, whether the splice closes a loop, and once more after a socket
- * was un-paired. Both sockets are locked.
- */
-static bool closes_loop(struct splice *s)
+bool sks_round_closes_loop(struct splice *s)
 {
 	if (test_bit(SPLICE_TRACED, &s->flags))
 		return false;
@@ -154,13 +157,13 @@ static bool closes_loop(struct splice *s)
 }
 
 /* Whether the sink can send now, but for its sk_err. If not, *@err and *@needs_retry are as for
- * sink_send().
+ * sks_round_sink_send().
  */
 static bool sink_is_ready(struct splice *s, int *err, bool *needs_retry)
 {
 	struct sock *sk = s->dst;
 
-	if (!sink_is_ours(s)) {
+	if (!sks_round_sink_is_ours(s)) {
 		*err = EPIPE;
 		return false;
 	}
@@ -170,7 +173,7 @@ static bool sink_is_ready(struct splice *s, int *err, bool *needs_retry)
 	}
 	if ((1 << sk->sk_state) & ~(TCPF_ESTABLISHED | TCPF_CLOSE_WAIT))
 		return false;	/* not connected yet, or dead */
-	if (closes_loop(s)) {
+	if (sks_round_closes_loop(s)) {
 		*err = ELOOP;
 		return false;
 	}
@@ -215,17 +218,13 @@ static void give_error_back(struct sock *sk, struct splice_endpoint *end, int ta
 	sks_endpoint_err_back(end);
 }
 
-/* Sends what it can of @b; the sink is locked. An error other than a lack of room shows in
- * sink_is_dead(), or *@err is set. *@needs_retry: nothing is in flight, so no acknowledgment will
- * say that there is room.
- */
-static u32 sink_send(struct splice *s, struct batch *b, int *err, bool *needs_retry)
+u32 sks_round_sink_send(struct splice *s, struct batch *b, int *err, bool *needs_retry)
 {
 	struct msghdr msg = {
 		.msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL,
 	};
 	struct sock *sk = s->dst;
-	struct splice_endpoint *end = sks_endpoint_get(sk);
+	struct splice_endpoint *end = sks_endpoint_of(sk);
 	int taken, ret;
 
 	sock_owned_by_me(sk);
@@ -273,7 +272,7 @@ static int why_end(struct splice *s)
 {
 	if (s->src->sk_err)
 		return 0;	/* the application finds the source's error */
-	if (reached_limit(s))
+	if (sks_round_reached_limit(s))
 		return EFBIG;
 	if (test_bit(SPLICE_DROP, &s->flags))
 		return 0;
@@ -295,14 +294,14 @@ static u32 sink_goal(const struct splice *s)
 
 /* The sink's queue is full, and the sink will report when it has room. Not for a corked sink,
  * which may have room in its last packet, nor for a paired one, which may have room in its ring.
- * sink_send() deals with errors.
+ * sks_round_sink_send() deals with errors.
  */
-static bool sink_is_full(const struct splice *s)
+bool sks_round_sink_is_full(const struct splice *s)
 {
 	struct sock *sk = s->dst;
 
 	sock_owned_by_me(sk);
-	if (!test_bit(SPLICE_TRACED, &s->flags) || !sink_is_ours(s) || sk->sk_err ||
+	if (!test_bit(SPLICE_TRACED, &s->flags) || !sks_round_sink_is_ours(s) || sk->sk_err ||
 	    (1 << sk->sk_state) & ~(TCPF_ESTABLISHED | TCPF_CLOSE_WAIT) || sks_end_get(sk) ||
 	    sk_stream_memory_free(sk) || !tcp_sk(sk)->packets_out)
 		return false;
@@ -331,19 +330,19 @@ static enum mover_next move(struct splice *s, u32 *left, int *why)
 		sks_loop_ident(s->src, &s->src_id);
 	}
 	/* Before the batch: to fill it takes time, and may copy. */
-	if (sink_is_full(s))
+	if (sks_round_sink_is_full(s))
 		return NEXT_WAIT;
 	sks_batch_fill(s, &b, limit);
 	if (!b.len) {
 		if (b.foreign)
 			*why = 0;	/* the application's next read finds the reason */
 		/* The batch has passed over an urgent byte, or has no memory for a copy. */
-		return has_data(s->src) ? NEXT_LATER : NEXT_ROUND;
+		return sks_round_has_data(s->src) ? NEXT_LATER : NEXT_ROUND;
 	}
-	sent = sink_send(s, &b, &err, &needs_retry);
+	sent = sks_round_sink_send(s, &b, &err, &needs_retry);
 	full = sent < b.len;
 	sks_batch_free(&b);
-	settle(s, sent, b.ring);
+	sks_round_settle(s, sent, b.ring);
 	*left -= min(*left, sent);
 
 	*why = err ? err : why_end(s);	/* the send may have found the sink dead */
@@ -355,11 +354,11 @@ static enum mover_next move(struct splice *s, u32 *left, int *why)
 /* Whether the mover may take data: not while another reader is in the middle of a read, nor in the
  * first round before readers that sleep in TCP's function have left. The source is locked.
  */
-static bool may_take(struct splice *s, bool first)
+bool sks_round_may_take(struct splice *s, bool first)
 {
 	struct sock *src = s->src;
 	const bool may = sks_paired_io_enter(src) &&
-			 !(first && has_data(src) && sks_evict_expel(src));
+			 !(first && sks_round_has_data(src) && sks_evict_expel(src));
 
 	WRITE_ONCE(s->awaits_reader, !may);
 	return may;
@@ -376,10 +375,7 @@ static void note_settled(struct splice *s, enum mover_next next)
 		sks_splice_settle(s);
 }
 
-/* Sets *@why to an error of a sink that lives on, for example an ICMP error with IP_RECVERR. False
- * if the sink is busy. The source is locked.
- */
-static bool note_sink_error(struct splice *s, int *why)
+bool sks_round_note_sink_error(struct splice *s, int *why)
 {
 	struct sock *sk = s->dst;
 	int own;
@@ -389,7 +385,7 @@ static bool note_sink_error(struct splice *s, int *why)
 	if (!sks_endpoint_trylock(sk))
 		return false;
 	own = READ_ONCE(sk->sk_err);
-	if (own && sink_is_ours(s) && own != sks_endpoint_get(sk)->err)
+	if (own && sks_round_sink_is_ours(s) && own != sks_endpoint_of(sk)->err)
 		*why = own;
 	release_sock(sk);
 	return true;
@@ -419,13 +415,13 @@ static enum mover_next stream_round(struct splice *s, u32 *left, int *why)
 {
 	struct sock *src = s->src;
 
-	if (!note_sink_error(s, why))
+	if (!sks_round_note_sink_error(s, why))
 		return NEXT_BUSY;
 	if (*why >= 0)
 		return NEXT_WAIT;
-	if (!may_take(s, *left == MOVER_BUDGET))
+	if (!sks_round_may_take(s, *left == MOVER_BUDGET))
 		return NEXT_BUSY;
-	if (has_data(src))
+	if (sks_round_has_data(src))
 		return lock_sink_and_move(s, left);
 	if (src->sk_shutdown & RCV_SHUTDOWN || sock_flag(src, SOCK_DONE))
 		*why = 0;
@@ -440,11 +436,17 @@ static enum mover_next mover_round(struct splice *s, u32 *left)
 
 	if (why < 0)
 		next = s->datagrams ? sks_datagram_round(s, left, &why) :
+		       s->src_tls || s->dst_tls ?
+				      sks_tls_round(s, left, *left == MOVER_BUDGET, &why) :
 				      stream_round(s, left, &why);
 	if (why < 0 && s->datagrams)
 		why = why_end(s);	/* the limit is reached, or the sink is dead */
 	if (test_bit(SPLICE_ENDED, &s->flags))
 		return NEXT_WAIT;	/* lock_sink_and_move() has ended it */
+	if (why >= 0 && (s->src_tls || s->dst_tls) && !sks_tls_may_end(s, why)) {
+		why = -1;
+		next = NEXT_LATER;
+	}
 	if (why < 0 && next != NEXT_NOW && next != NEXT_ROUND && idle_is_over(s))
 		why = ETIMEDOUT;
 	if (why < 0) {

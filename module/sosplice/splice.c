@@ -27,7 +27,7 @@ static unsigned int splices_live;		/* splices_lock; read without */
 static DEFINE_SPINLOCK(splices_lock);
 static atomic_t splices_held = ATOMIC_INIT(0);	/* splices that are not freed yet, ended or not */
 
-static struct rhashtable table;		/* UDP: by endpoint->sk; written under the
+static struct rhashtable table;		/* UDP, kTLS: by endpoint->sk; written under the
 					 * socket's lock
 					 */
 static const struct rhashtable_params table_params = {

@@ -20,8 +20,8 @@
  *     running work, a pending tick, and its place in budget.c's line. The splice holds both
  *     sockets, so it is ended soon after one of them is closed. It is freed by RCU, because the
  *     writer into a paired source's ring finds it by endpoint->out without a lock.
- *   - A UDP socket has no such slot. Its endpoint is in a table, from the
- *     first splice until the socket is closed.
+ *   - A UDP socket has no such slot, and kTLS has that of its socket. Their endpoints are in a
+ *     table, from the first splice until the socket is closed.
  *   - Each attached endpoint holds the module.
  *
  * Locks: that of a socket. Only the mover has two, the source's and the sink's. It waits for
@@ -36,11 +36,13 @@
 #include <linux/mm_types.h>
 #include <linux/refcount.h>
 #include <linux/rhashtable-types.h>
+#include <linux/string.h>
 #include <linux/types.h>
 #include <linux/uidgid.h>
 #include <linux/workqueue.h>
 #include <net/inet_connection_sock.h>
 #include <net/sock.h>
+#include <net/tcp.h>
 
 #include "core/ordered.h"
 #include "pair/end.h"
@@ -69,6 +71,9 @@ enum splice_flag {
 	SPLICE_SENDING,	/* UDP: the mover is in the sink's sendmsg, without its lock; set under the
 			 * sink's lock, which the sink's close takes before it waits for the bit
 			 */
+	SPLICE_UNFLUSHED,	/* kTLS: the sink's TLS may have bytes that TCP has not; written by
+				 * the mover, under the source's lock
+				 */
 	SPLICE_NEEDS_ROOM,	/* UDP: the mover waits until the sink has room; written by the
 				 * mover, under the source's lock
 				 */
@@ -96,6 +101,7 @@ struct splice {
 	/* Constant. Both sockets are held until the splice is freed. */
 	struct sock *src, *dst;
 	bool datagrams;			/* both are UDP */
+	bool src_tls, dst_tls;		/* has kTLS; written before RUNNING */
 	u64 max;			/* bytes, 0: no limit */
 	unsigned long idle;		/* jiffies, 0: for ever */
 	struct budget_user *user;	/* charged for the CPU time; held */
@@ -140,6 +146,8 @@ struct splice {
 	struct rcu_head rcu;
 };
 
+struct tls_part;
+
 struct splice_endpoint {
 	enum slot_kind slot;		/* SLOT_SPLICE; first, constant */
 
@@ -160,7 +168,10 @@ struct splice_endpoint {
 					 */
 	u64 moved;			/* bytes, by the last splice; also read without the lock */
 
-	struct rhash_head table;	/* UDP: in the table of splice.c */
+	struct rhash_head table;	/* UDP, kTLS: in the table of splice.c */
+	struct tls_part *tls;		/* what tls_endpoint.c knows of a socket that has kTLS, or
+					 * NULL; constant while attached
+					 */
 	struct sock *sk;		/* not held: valid while the endpoint is attached */
 	struct ordered_node all;		/* in the order of attached endpoints;
 						 * endpoints_lock
@@ -193,24 +204,43 @@ static inline bool sks_splice_is_udp(const struct sock *sk)
 	return sk->sk_protocol == IPPROTO_UDP;
 }
 
-/* The endpoint of a UDP socket, or NULL. It stays while the caller has the socket's lock, or is
- * under rcu_read_lock().
+/* True if the socket has kTLS. Once it has, that is until it is closed. */
+static inline bool sks_splice_is_tls(const struct sock *sk)
+{
+	const struct tcp_ulp_ops *ulp;
+	bool is;
+
+	if (sks_splice_is_udp(sk))
+		return false;
+	rcu_read_lock();	/* the TLS module waits for readers before it goes */
+	ulp = READ_ONCE(inet_csk(sk)->icsk_ulp_ops);
+	is = ulp && !strcmp(ulp->name, "tls");
+	rcu_read_unlock();
+	return is;
+}
+
+/* The endpoint in the table, of a UDP socket or one with kTLS, or NULL. It stays while the caller
+ * has the socket's lock, or is under rcu_read_lock().
  */
 struct splice_endpoint *sks_datagram_endpoint(const struct sock *sk);
 
-/* Add the endpoint of a UDP socket to the table, or remove it. The first may return an error. */
+/* Add an endpoint to the table, or remove it. The first may return an error. */
 int sks_datagram_table_add(struct splice_endpoint *end);
 void sks_datagram_table_remove(struct splice_endpoint *end);
 
-/* Like sks_endpoint_get() and sks_endpoint_get_rcu(), for a socket that may be UDP. */
+/* Like sks_endpoint_get() and sks_endpoint_get_rcu(), for a socket that may be UDP or have kTLS. */
 static inline struct splice_endpoint *sks_endpoint_of(const struct sock *sk)
 {
-	return sks_splice_is_udp(sk) ? sks_datagram_endpoint(sk) : sks_endpoint_get(sk);
+	struct splice_endpoint *end = sks_splice_is_udp(sk) ? NULL : sks_endpoint_get(sk);
+
+	return end ?: sks_datagram_endpoint(sk);
 }
 
 static inline struct splice_endpoint *sks_endpoint_of_rcu(const struct sock *sk)
 {
-	return sks_splice_is_udp(sk) ? sks_datagram_endpoint(sk) : sks_endpoint_get_rcu(sk);
+	struct splice_endpoint *end = sks_splice_is_udp(sk) ? NULL : sks_endpoint_get_rcu(sk);
+
+	return end ?: sks_datagram_endpoint(sk);
 }
 
 int sks_splices_init(void);
