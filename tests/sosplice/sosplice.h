@@ -35,6 +35,9 @@ struct relay {
 	int q, s;
 };
 
+/* The exit status of a case that the kernel lacks something for. */
+#define SKIPPED	77
+
 struct sock_case {
 	const char *name;
 	void (*run)(void);
@@ -51,6 +54,7 @@ int udp_hold(void);
 extern const struct sock_case call_cases[], literal_cases[], data_cases[], end_cases[];
 extern const struct sock_case begin_cases[], bsd_cases[], forward_cases[], udp_cases[];
 extern const struct sock_case udp_race_cases[], leg_cases[];
+extern const struct sock_case tls_cases[], tls_leg_cases[];
 
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *fmt, ...);
 
