@@ -88,7 +88,7 @@ BOUNDED(ring_idle, 30, 0, 86400);
 MODULE_PARM_DESC(ring_idle, "Seconds, up to 86400, without a byte after which an empty ring is freed; 0: never (default: 30). After one second it keeps one page");
 
 BOUNDED(short_wait, 10, 0, SOCKSPLICE_BUSY_POLL_MAX);
-MODULE_PARM_DESC(short_wait, "Microseconds, up to 1000, that a reader spins before it sleeps if its last waits were shorter; 0: readers spin only where SO_BUSY_POLL or a policy says so (default: 10)");
+MODULE_PARM_DESC(short_wait, "Microseconds, up to 1000, that a reader or a poll spins before it sleeps if its last waits were shorter; 0: they spin only where SO_BUSY_POLL or a policy says so (default: 10)");
 
 BOUNDED(ring_size, SOCKSPLICE_RING_SIZE_DEFAULT, .is_ring = true);
 MODULE_PARM_DESC(ring_size, "Default bytes that one direction of a pair can hold, a power of two (default: 65536). Pages are allocated one by one, as the data need them");

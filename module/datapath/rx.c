@@ -58,20 +58,27 @@ struct rx_read {
 	bool asleep;		/* the reader has waited for SO_RCVLOWAT: less does not count */
 };
 
+/* Without ring bytes TCP's own test has the answer. */
+static bool has_ring_bytes(struct sock *sk, const struct pair_end *end)
+{
+	struct rx_readable l;
+
+	rx_readable(sk, end, &l);
+	return l.ring && rx_readable_total(&l) >= sock_rcvlowat(sk, 0, INT_MAX);
+}
+
 bool sks_rx_is_readable(struct sock *sk)
 {
-	const struct pair_end *end;
+	struct pair_end *end;
 	bool readable = false;
-	struct rx_readable l;
 
 	rcu_read_lock();
 	end = sks_end_get_rcu(sk);
 	if (end && end_is_live(end)) {
 		if (READ_ONCE(sk->sk_rcvlowat) > 1)
 			sks_rcvlowat_poller(sks_end_peer(end));
-		rx_readable(sk, end, &l);
-		/* Without ring bytes TCP's own test has the answer. */
-		readable = l.ring && rx_readable_total(&l) >= sock_rcvlowat(sk, 0, INT_MAX);
+		readable = has_ring_bytes(sk, end) ||
+			   (sks_rx_poll_wait(sk, end) && has_ring_bytes(sk, end));
 	}
 	rcu_read_unlock();
 	return readable;
@@ -102,6 +109,8 @@ void sks_rx_consume(struct sock *sk, struct pair_end *end, u32 n)
 	struct pair_end *peer = sks_end_peer(end);
 
 	sock_owned_by_me(sk);
+	if (READ_ONCE(end->poll_began))
+		sks_rx_poll_over(end);
 	ring_consume(&peer->ring, n);
 	/* The tail before the look at want_space: pairs with sleep_until_space() and
 	 * take_nap() in tx_wait.c. Also the tail before END_RX_CLOSED, which this reader

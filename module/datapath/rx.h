@@ -53,6 +53,16 @@ bool sks_rx_has_more(const struct sock *sk, const struct pair_end *end, u32 pos)
  */
 int sks_rx_wait(struct sock *sk, struct pair_end *end, long *timeo, u32 pos);
 
+/* A poller has found nothing to read. Spins if its wait may be short. True if there is something
+ * now. No lock, any task; under rcu_read_lock().
+ */
+bool sks_rx_poll_wait(const struct sock *sk, struct pair_end *end);
+
+/* A reader takes what such a poller has waited for, which end->poll_began says. The socket is
+ * locked.
+ */
+void sks_rx_poll_over(struct pair_end *end);
+
 /* For a reader that finds nothing to read: what its call returns, or 1 if it is to wait. */
 int sks_rx_nothing_left(struct sock *sk, long timeo);
 

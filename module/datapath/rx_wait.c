@@ -7,6 +7,13 @@
  * on another CPU takes as long, and costs the writer time besides. The first longer wait ends the
  * spinning. SHORT_WAITS short waits in a row begin it again. So a reader burns no more CPU time
  * than it has saved, or would have saved. Compare what a mutex and KVM do.
+ *
+ * An event loop does not wait in recv(2), but it asks each socket that had bytes once more before
+ * it sleeps: by poll(2), or in epoll_wait(2) of a set that is level-triggered. There it may spin,
+ * too. It must not keep a loop from its other sockets. So it spins only if the poll before on this
+ * CPU was of the same socket: a loop with several busy sockets asks them in turn. Nor does it spin
+ * if the socket has sent nothing since that poll. The reader of a stream gains more by sleeping
+ * until several messages are there.
  */
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
@@ -125,6 +132,51 @@ static bool rx_spin(struct sock *sk, struct pair_end *end, long *timeo, u32 pos,
 	if (*timeo != MAX_SCHEDULE_TIMEOUT)
 		*timeo -= min_t(unsigned long, *timeo, jiffies - before);
 	return hit;
+}
+
+/* The end of the last poll on this CPU that found nothing. Compared, never followed. */
+static DEFINE_PER_CPU(const struct pair_end *, polled_last);
+
+bool sks_rx_poll_wait(const struct sock *sk, struct pair_end *end)
+{
+	const u64 sent = READ_ONCE(end->ring_bytes) + READ_ONCE(end->tcp_bytes);
+	const bool answers = this_cpu_read(polled_last) == end && sent != READ_ONCE(end->poll_sent);
+	const u64 budget = short_nsec();
+	bool hit = false;
+	s64 spun = 0;	/* may be negative if the task moved to another CPU */
+	u64 start;
+
+	this_cpu_write(polled_last, end);
+	WRITE_ONCE(end->poll_sent, sent);
+	if (!budget || !may_be_short())
+		return false;
+	start = local_clock();
+	if (answers && READ_ONCE(end->poll_short) >= SHORT_WAITS) {
+		do {
+			cpu_relax();
+			hit = sks_rx_has_more(sk, end, SOCKSPLICE_RX_MARK);
+			spun = local_clock() - start;
+		} while (!hit && spun < (s64)budget && single_task_running() && !need_resched() &&
+			 !signal_pending(current));
+		if (spun > 0)
+			sks_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, spun);
+		if (hit)
+			sks_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);
+		else
+			WRITE_ONCE(end->poll_short, 0);
+	}
+	WRITE_ONCE(end->poll_began, hit ? 0 : start);
+	return hit;
+}
+
+/* Twice as long counts as short: the poller was woken meanwhile, which takes about as long. */
+void sks_rx_poll_over(struct pair_end *end)
+{
+	const u64 took = local_clock() - READ_ONCE(end->poll_began);
+	const unsigned char shorts = READ_ONCE(end->poll_short);
+
+	WRITE_ONCE(end->poll_began, 0);
+	WRITE_ONCE(end->poll_short, took < 2 * short_nsec() ? min(shorts + 1, SHORT_WAITS) : 0);
 }
 
 /* Takes the reader off the queue at the first wake-up. So a writer that goes on writing before

@@ -155,6 +155,13 @@ struct pair_end {
 	 * vain one
 	 */
 	unsigned char wait_skips_left, wait_backoff;
+	/* rx_wait.c, sks_rx_poll_wait(): short waits of pollers in a row, and the start of the
+	 * one that may still go on, or 0. By local_clock(). Pollers write them without a lock:
+	 * they only guess how long the next wait is. poll_sent: bytes that this end had sent.
+	 */
+	unsigned char poll_short;
+	u64 poll_began;
+	u64 poll_sent;
 	bool rx_stream_tail;		/* the last reader that spun had bytes at once; rx_wait.c */
 	u64 rx_sent;		/* bytes that this end had sent when that reader spun */
 	/* pages.c: set while the ring is open. Once the end is detached, this and the ring are

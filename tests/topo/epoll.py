@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from eventloop import ROUNDS, SIZE, USEC, Echo, check, command, counter, run, set_spin, sysctl
+from eventloop import ROUNDS, SIZE, USEC, Echo, Loop, check, command, counter, run, set_spin, short_wait, sysctl
 
 if sys.argv[1:2] in (['--help'], ['-h']):
     print(__doc__)
@@ -104,4 +104,102 @@ def unload():
     subprocess.run(['insmod', os.environ['MODULE_KO'], 'enroll_all=1'], check=True)
 
 
-run('epoll', off, by_sysctl, by_the_program, by_command, back_to_tcp, unload)
+def hits(echo, rounds=500):
+    """Runs rounds, all by ring. Returns how often a wait ended while the loop spun."""
+    echo.rounds(10)
+    ring, before = counter('ring_bytes'), counter('busy_poll_hits')
+    echo.rounds(rounds)
+    found, ring = counter('busy_poll_hits') - before, counter('ring_bytes') - ring
+    check(ring >= 2 * rounds * SIZE * echo.connections, '%d bytes by ring' % ring)
+    return found
+
+
+def one_way(messages=500):
+    """A stream to an event loop that only reads. Returns how often a wait ended while it spun."""
+    listener = socket.create_server(('127.0.0.1', 0))
+    pid = os.fork()
+    if not pid:
+        loop = Loop(listener.accept()[0])
+        while loop.read():
+            pass
+        os._exit(0)
+    sock = socket.create_connection(listener.getsockname())
+    listener.close()
+    ring, before = counter('ring_bytes'), counter('busy_poll_hits')
+    for _ in range(messages):
+        sock.sendall(b'x' * SIZE)
+        time.sleep(0.0002)	# the reader waits, for a short time
+    sock.close()
+    _, status = os.waitpid(pid, 0)
+    check(status == 0, 'the reader ended with %d' % status)
+    check(counter('ring_bytes') > ring, 'nothing went by ring')
+    return counter('busy_poll_hits') - before
+
+
+class Several:
+    """A process that echoes on several connections, all in one set, until their end. So is this one's
+    set, and a round goes over all of them."""
+
+    def __init__(self, connections):
+        self.connections = connections
+        listener = socket.create_server(('127.0.0.1', 0))
+        self.pid = os.fork()
+        if not self.pid:
+            socks = self.set_of([listener.accept()[0] for _ in range(connections)])
+            while socks:
+                for fd, _ in self.set.poll():
+                    if data := socks[fd].recv(SIZE):
+                        socks[fd].send(data)
+                    else:
+                        self.set.unregister(fd)
+                        socks.pop(fd).close()
+            os._exit(0)
+        self.socks = self.set_of([socket.create_connection(listener.getsockname()) for _ in range(connections)])
+        listener.close()
+
+    def set_of(self, socks):
+        self.set = select.epoll()
+        for sock in socks:
+            sock.setblocking(False)
+            self.set.register(sock.fileno(), select.EPOLLIN)
+        return {sock.fileno(): sock for sock in socks}
+
+    def rounds(self, n):
+        for i in range(n):
+            data = bytes([i % 251]) * SIZE
+            for sock in self.socks.values():
+                check(sock.send(data) == SIZE, 'a short write')
+            left = dict.fromkeys(self.socks, SIZE)
+            while any(left.values()):
+                for fd, _ in self.set.poll():
+                    got = self.socks[fd].recv(SIZE)
+                    check(got == data[:len(got)], 'round %d' % i)
+                    left[fd] -= len(got)
+
+    def end(self):
+        for sock in self.socks.values():
+            sock.shutdown(socket.SHUT_WR)
+        _, status = os.waitpid(self.pid, 0)
+        check(status == 0, 'the echo ended with %d' % status)
+
+
+# Without being asked: a loop spins when epoll_wait(2) asks its socket once more before it sleeps, if
+# its waits are short. It does not if several sockets are busy.
+def before_it_sleeps():
+    one, three = Several(1), Several(3)
+    with short_wait(1000):
+        limit = time.monotonic() + 60
+        while (found := hits(one)) < 100:    # on a starved machine few waits are short
+            check(time.monotonic() < limit, 'the loops do not spin')
+        print('remark: %d of 1000 waits ended while a loop spun' % found)
+        found = hits(three)
+        check(found < 50, 'they spin %d times, for one of three sockets' % found)
+        found = one_way()
+        check(found < 50, 'the reader of a stream spins %d times' % found)
+    with short_wait(0):
+        check(hits(one) == 0, 'they spin, switched off')
+    one.end()
+    three.end()
+
+
+run('epoll', before_it_sleeps, off, by_sysctl, by_the_program, by_command, back_to_tcp, unload)

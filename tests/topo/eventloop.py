@@ -2,6 +2,7 @@
 """What the tests of event loops share: the two ends of a connection that echoes, each with an epoll
 set, the module's counters, and the run of the cases."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -15,6 +16,7 @@ SIZE = 1024
 ROUNDS = 2000
 SYSCTL = '/proc/sys/net/core/busy_poll'
 EPIOCSPARAMS = 0x40088a01
+SHORT_WAIT = '/sys/module/socksplice/parameters/short_wait'
 USEC = 1000
 
 
@@ -37,6 +39,20 @@ def command(*words, status=0):
 def sysctl(usec):
     with open(SYSCTL, 'w') as f:
         f.write(str(usec))
+
+
+@contextlib.contextmanager
+def short_wait(usec):
+    """A reader spins for so long if its waits are that short; 0: for none."""
+    with open(SHORT_WAIT) as f:
+        before = f.read()
+    try:
+        with open(SHORT_WAIT, 'w') as f:
+            f.write(str(usec))
+        yield
+    finally:
+        with open(SHORT_WAIT, 'w') as f:
+            f.write(before)
 
 
 def set_spin(epoll, usec):
