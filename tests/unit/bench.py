@@ -77,7 +77,7 @@ def losses_are_marked(folder):
 
 def proxies(own):
     """Where the relay by SO_SPLICE has `own` times the throughput of the others, for the same CPU time."""
-    ways = {way: samples(100.0 * own if way == "sosplice" else 100.0, cpu=2.0) for way in whole.load("proxies.py").WAYS}
+    ways = {way: samples(100.0 * own if way == "auto" else 100.0, cpu=2.0) for way in whole.load("proxies.py").WAYS}
     return {"machine": {**MACHINE, "accel": "tcg"}, "commit": "abc", "seconds": 1, "pings": 1, "cap_bits": 8e6, "held": 500,
             "haproxy_spliced": 0, "plain_kernel": 0, "versions": {"HAProxy": "3"}, "rows": {"1 stream": ways}}
 
