@@ -373,7 +373,7 @@ static enum route tx_append(struct sock *sk, struct pair_end *end, struct msghdr
 	if (unlikely(!done))
 		return ROUTE_CLOSED;
 	WRITE_ONCE(end->ring_used_at, tcp_jiffies32);
-	end->ring_bytes += done;
+	WRITE_ONCE(end->ring_bytes, end->ring_bytes + done);
 	sks_stat_add(SOCKSPLICE_STAT_ring_bytes, done);
 	*copied += done;
 	return ROUTE_RING;
@@ -467,8 +467,8 @@ static void sent_by_tcp(struct sock *sk, enum route why, ssize_t n)
 	sks_stat_add(route_stats[why], n);
 	if (!end)
 		return;
-	end->tcp_bytes += n;
-	end->tcp_msgs++;
+	WRITE_ONCE(end->tcp_bytes, end->tcp_bytes + n);
+	WRITE_ONCE(end->tcp_msgs, end->tcp_msgs + 1);
 }
 
 /* Counts a part that is in the ring, and wakes the reader if it is time. True if the message ends
@@ -481,7 +481,7 @@ static bool sent_by_ring(struct sock *sk, struct pair_end *end, struct msghdr *m
 	    ring_len(&end->ring) >= min(end->ring_limit / 2, 2 * PUBLISH_CHUNK))
 		notify_reader(sk, end);
 	if (!msg_data_left(msg)) {
-		end->ring_msgs++;
+		WRITE_ONCE(end->ring_msgs, end->ring_msgs + 1);
 		sks_stat_inc(SOCKSPLICE_STAT_ring_messages);
 		return true;
 	}

@@ -175,7 +175,10 @@ struct pair_end {
 	 * for wake-ups only.
 	 */
 	u32 ring_limit;
-	u64 ring_bytes;		/* these four count what this socket sent to its peer */
+	/* These four count what this socket sent to its peer. Written under the socket's lock, read
+	 * by anybody.
+	 */
+	u64 ring_bytes;
 	u64 ring_msgs;
 	u64 tcp_bytes;
 	u64 tcp_msgs;
