@@ -125,14 +125,16 @@ def resets(mode):
             p.ended(f"{side}-error")
 
 
-def is_closed_for_reading(relay, client):
-    """True if the relay's end of the client's connection has received the end of its stream."""
-    with open(f"/proc/{relay.pid}/net/tcp", encoding="ascii") as f:
-        for line in f:
-            words = line.split()
-            if words[2].endswith(":%04X" % client.getsockname()[1]):
-                return words[3] == CLOSE_WAIT
-    return False
+def is_closed_for_reading(relay, client, seconds):
+    """True if within that time the relay's end of the client's connection receives the end of its stream."""
+    end = time.monotonic() + seconds
+    while True:
+        with open(f"/proc/{relay.pid}/net/tcp", encoding="ascii") as f:
+            lines = [line.split() for line in f]
+        if any(words[2].endswith(":%04X" % client.getsockname()[1]) and words[3] == CLOSE_WAIT for words in lines):
+            return True
+        if time.monotonic() > end:
+            return False
 
 
 def reset_after_end(mode):
@@ -140,6 +142,9 @@ def reset_after_end(mode):
     with Pair(mode) as p:
         p.client.sendall(b"begin")
         check(read_exactly(p.target, 5) == b"begin")
+        # Little waits in the client, so that the end of its stream reaches the relay long before the target
+        # has read all.
+        p.client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
         p.client.setblocking(False)
         sent = 0
         while True:     # until all buffers are full
@@ -150,8 +155,8 @@ def reset_after_end(mode):
                     break
         p.client.shutdown(socket.SHUT_WR)
         got = 0
-        while not is_closed_for_reading(p.relay, p.client):
-            got += len(p.target.recv(1024))
+        while not is_closed_for_reading(p.relay, p.client, 0.05):
+            got += len(read_exactly(p.target, 1 << 16))
         reset(p.client)
         is_cut, rest = is_reset(p.target)
         check(is_cut and got + len(rest) == sent, f"{got} and {len(rest)} bytes of {sent}, reset {is_cut}")
