@@ -71,8 +71,8 @@
 	X(ends_limited) /* Ends that had no ring to send into when they wanted one */ \
 	X(spills) /* Times that a sender went on by TCP because the ring was full */ \
 	X(writer_waits) /* Times that a sender waited for the reader */ \
-	X(busy_poll_hits) /* Reads that found bytes while they spun */ \
-	X(busy_poll_nsec) /* Nanoseconds that readers spun */ \
+	X(busy_poll_hits) /* Reads and polls that found bytes while they spun */ \
+	X(busy_poll_nsec) /* Nanoseconds that readers and polls spun */ \
 	X(napi_polls) /* Rounds of the threads that own the NAPI instance and spin */ \
 	X(probes_sent) /* Packets of pairs that ask whether the path works */ \
 	X(probes_lost) /* Pairs taken back to TCP because their probes got no answer */ \

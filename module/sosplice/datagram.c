@@ -198,7 +198,7 @@ static bool wait_for_room(struct splice *s)
 static enum sink_state look_at_sink(struct splice *s, int *taken, int *why)
 {
 	struct sock *sk = s->dst;
-	struct splice_endpoint *end = sks_datagram_endpoint(sk);
+	struct splice_endpoint *end = sks_endpoint_in_table(sk);
 	const int own = READ_ONCE(sk->sk_err);
 
 	sock_owned_by_me(sk);
@@ -237,7 +237,7 @@ static void leave_sending(struct splice *s, int taken)
 		if (taken)
 			cmpxchg(&s->dst->sk_err, 0, taken);	/* it was reported when it came */
 		rcu_read_lock();
-		end = sks_datagram_endpoint(s->dst);
+		end = sks_endpoint_in_table(s->dst);
 		if (end && READ_ONCE(end->in) == s)
 			smp_store_release(&end->err_moves, end->err_moves + 1);
 		rcu_read_unlock();
@@ -300,7 +300,7 @@ static void count(struct splice *s, u32 len)
 	sock_owned_by_me(s->src);
 	WRITE_ONCE(s->moved, s->moved + len);
 	if (!s->max || s->moved < s->max)	/* else sks_splice_end() does so */
-		sks_splice_show_count(sks_datagram_endpoint(s->src), s);
+		sks_splice_show_count(sks_endpoint_in_table(s->src), s);
 	sks_stat_add(SOCKSPLICE_STAT_so_splice_bytes, len);
 	sks_stat_inc(SOCKSPLICE_STAT_so_splice_datagrams);
 	s->last = jiffies;
@@ -425,7 +425,7 @@ static bool note_sink_error(struct splice *s, int *why)
 		return true;
 	if (!sks_endpoint_trylock(sk))
 		return false;
-	end = sks_datagram_endpoint(sk);
+	end = sks_endpoint_in_table(sk);
 	own = READ_ONCE(sk->sk_err);
 	if (own && end && end->in == s && own != end->err)
 		*why = own;

@@ -59,7 +59,7 @@ const struct proto *sks_datagram_base(const struct sock *sk)
 /* The splice that @sk is the source of, or the sink of, or NULL. Under RCU. */
 static struct splice *splice_of(const struct sock *sk, bool out)
 {
-	const struct splice_endpoint *end = sks_datagram_endpoint(sk);
+	const struct splice_endpoint *end = sks_endpoint_in_table(sk);
 
 	if (!end)
 		return NULL;
@@ -231,7 +231,7 @@ static void give_back(struct sock *sk, struct splice_endpoint *end)
 {
 	const enum family f = family_of(sk);
 
-	sks_datagram_table_remove(end);
+	sks_endpoint_table_remove(end);
 	if (end->hooked)
 		unhook(sk, end);
 	if (f < FAMILIES)
@@ -250,7 +250,7 @@ static void give_back(struct sock *sk, struct splice_endpoint *end)
  */
 static void hooked_destruct(struct sock *sk)
 {
-	struct splice_endpoint *end = sks_datagram_endpoint(sk);
+	struct splice_endpoint *end = sks_endpoint_in_table(sk);
 
 	plain.destruct[sk->sk_family == AF_INET6 ? V6 : V4](sk);
 	if (end) {
@@ -293,7 +293,7 @@ static int attach(struct sock *sk, struct splice_endpoint **spare)
 	if (WARN_ON_ONCE(!sks_attached()))
 		return -EINVAL;
 	end->sk = sk;
-	err = sks_datagram_table_add(end);
+	err = sks_endpoint_table_add(end);
 	if (err) {
 		sks_detached();
 		module_put(THIS_MODULE);
@@ -342,7 +342,7 @@ static void datagram_wake(struct sock *sk)
 
 static void hooked_release_cb(struct sock *sk)
 {
-	struct splice_endpoint *end = sks_datagram_endpoint(sk);
+	struct splice_endpoint *end = sks_endpoint_in_table(sk);
 
 	if (sks_datagram_base(sk)->release_cb)
 		sks_datagram_base(sk)->release_cb(sk);
@@ -363,7 +363,7 @@ static void hooked_close(struct sock *sk, long timeout)
 
 	sks_enter();
 	lock_sock(sk);
-	end = sks_datagram_endpoint(sk);
+	end = sks_endpoint_in_table(sk);
 	if (end) {
 		in = end->in;
 		if (in)
@@ -470,7 +470,6 @@ static int hooked_setsockopt(struct sock *sk, int level, int optname, sockptr_t 
 			     unsigned int optlen)
 {
 	const struct proto *base = sks_datagram_base(sk);
-	struct splice_endpoint *end;
 	int ret = 0;
 
 	sks_enter();
@@ -480,17 +479,8 @@ static int hooked_setsockopt(struct sock *sk, int level, int optname, sockptr_t 
 		return ret;
 	}
 	if ((level == SOL_UDP && optname == UDP_ENCAP) ||
-	    (level == SOL_IPV6 && optname == IPV6_ADDRFORM)) {
-		lock_sock(sk);
-		end = sks_datagram_endpoint(sk);
-		if (end)
-			sks_splice_forget_finished_sink(sk, end);
-		if (end && (end->out || end->in))
-			ret = -EBUSY;
-		else if (end)
-			datagram_detach(sk, end);
-		release_sock(sk);
-	}
+	    (level == SOL_IPV6 && optname == IPV6_ADDRFORM))
+		ret = sks_endpoint_make_plain(sk);
 	if (!ret)
 		ret = base->setsockopt(sk, level, optname, optval, optlen);
 	sks_leave();

@@ -345,6 +345,23 @@ int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare)
 	return hook(sk, end) ? 0 : -EINVAL;
 }
 
+int sks_endpoint_make_plain(struct sock *sk)
+{
+	struct splice_endpoint *end;
+	int err = 0;
+
+	lock_sock(sk);
+	end = sks_endpoint_of(sk);
+	if (end)
+		sks_splice_forget_finished_sink(sk, end);
+	if (end && (end->out || end->in))
+		err = -EBUSY;
+	else if (end)
+		sks_endpoint_detach(sk);
+	release_sock(sk);
+	return err;
+}
+
 void sks_endpoint_wake(struct sock *sk)
 {
 	const struct endpoint_kind *kind = kind_of(sk, sks_endpoint_of(sk));

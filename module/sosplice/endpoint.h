@@ -49,6 +49,11 @@ void sks_endpoint_unlist(struct splice_endpoint *end);
 /* Detaches the endpoint of a socket that has no splice. */
 void sks_endpoint_detach(struct sock *sk);
 
+/* For a call that wants a socket without hooks: detaches the endpoint, if there is one. -EBUSY if
+ * the socket has a splice. The socket is not locked.
+ */
+int sks_endpoint_make_plain(struct sock *sk);
+
 /* True if the socket's callbacks are those of @end, which may be NULL. Exact under
  * sk_callback_lock.
  */

@@ -228,42 +228,39 @@ static int endpoint_disconnect(struct sock *sk, int flags)
 static int endpoint_setsockopt(struct sock *sk, int level, int optname, sockptr_t optval,
 			       unsigned int optlen)
 {
-	struct splice_endpoint *end;
 	int ret = 0;
 
 	sks_enter();
-	if (sks_proto_wants_plain(sk, level, optname, optlen)) {
-		lock_sock(sk);
-		end = sks_endpoint_get(sk);
-		if (end)
-			sks_splice_forget_finished_sink(sk, end);
-		if (end && (end->out || end->in))
-			ret = -EBUSY;
-		else if (end)
-			sks_endpoint_detach(sk);
-		release_sock(sk);
-	}
+	if (sks_proto_wants_plain(sk, level, optname, optlen))
+		ret = sks_endpoint_make_plain(sk);
 	if (!ret)
 		ret = paired_prot->setsockopt(sk, level, optname, optval, optlen);
 	sks_leave();
 	return ret;
 }
 
+bool sks_endpoint_hides(struct sock *sk, int level, int optname)
+{
+	const struct splice_endpoint *end;
+	bool source;
+
+	if (level != SOL_TCP || optname != TCP_ZEROCOPY_RECEIVE)
+		return false;
+	lock_sock(sk);
+	end = sks_endpoint_of(sk);
+	source = end && end->out;
+	release_sock(sk);
+	return source;
+}
+
 static int endpoint_getsockopt(struct sock *sk, int level, int optname, char __user *optval,
 			       int __user *optlen)
 {
-	struct splice_endpoint *end;
-	bool source = false;
-	int ret;
+	int ret = -EBUSY;
 
 	sks_enter();
-	if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE) {
-		lock_sock(sk);
-		end = sks_endpoint_get(sk);
-		source = end && end->out;
-		release_sock(sk);
-	}
-	ret = source ? -EBUSY : paired_prot->getsockopt(sk, level, optname, optval, optlen);
+	if (!sks_endpoint_hides(sk, level, optname))
+		ret = paired_prot->getsockopt(sk, level, optname, optval, optlen);
 	sks_leave();
 	return ret;
 }

@@ -40,6 +40,9 @@ void sks_endpoint_ops_set(struct sock *sk, enum role role);
  */
 int sks_endpoint_reader_wait(struct sock *sk, bool nonblock);
 
+/* True if the option of getsockopt(2) would read what is the splice's. The socket is not locked. */
+bool sks_endpoint_hides(struct sock *sk, int level, int optname);
+
 /* Sets the mark that sks_endpoint_hide_lowat() has hidden. The socket is locked. */
 int sks_endpoint_set_rcvlowat(struct sock *sk, int val);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The mover: carries what the source has received to the sink, by reference. This file has the
- * frame for all splices, and the rounds of TCP. datagram.c has the rounds of UDP.
+ * frame for all splices, and the rounds of TCP. datagram.c has the rounds of UDP, and tls.c those
+ * of TCP with kTLS.
  *
  * A round has both sockets locked. The sink sends the pages of the bytes that come next in the
  * source's queue, as far as it has room. Then the bytes that were sent leave the queue.

@@ -37,17 +37,17 @@ static const struct rhashtable_params table_params = {
 	.automatic_shrinking = true,
 };
 
-struct splice_endpoint *sks_datagram_endpoint(const struct sock *sk)
+struct splice_endpoint *sks_endpoint_in_table(const struct sock *sk)
 {
 	return rhashtable_lookup_fast(&table, &sk, table_params);
 }
 
-int sks_datagram_table_add(struct splice_endpoint *end)
+int sks_endpoint_table_add(struct splice_endpoint *end)
 {
 	return rhashtable_insert_fast(&table, &end->table, table_params);
 }
 
-void sks_datagram_table_remove(struct splice_endpoint *end)
+void sks_endpoint_table_remove(struct splice_endpoint *end)
 {
 	rhashtable_remove_fast(&table, &end->table, table_params);
 }

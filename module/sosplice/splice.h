@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * SO_SPLICE: the kernel forwards what one socket, the source, receives into another one, the sink.
- * Both are TCP, or both are UDP (datagram.h).
+ * Both are TCP, with or without kTLS (tls.h), or both are UDP (datagram.h).
  *
  * The room sosplice/ holds all of it: the socket option, the endpoints, the mover and its budget.
  * It may call datapath/, pair/ and core/. Only ctl/ and main.c may call it. pair/ reaches it by
@@ -222,25 +222,25 @@ static inline bool sks_splice_is_tls(const struct sock *sk)
 /* The endpoint in the table, of a UDP socket or one with kTLS, or NULL. It stays while the caller
  * has the socket's lock, or is under rcu_read_lock().
  */
-struct splice_endpoint *sks_datagram_endpoint(const struct sock *sk);
+struct splice_endpoint *sks_endpoint_in_table(const struct sock *sk);
 
 /* Add an endpoint to the table, or remove it. The first may return an error. */
-int sks_datagram_table_add(struct splice_endpoint *end);
-void sks_datagram_table_remove(struct splice_endpoint *end);
+int sks_endpoint_table_add(struct splice_endpoint *end);
+void sks_endpoint_table_remove(struct splice_endpoint *end);
 
 /* Like sks_endpoint_get() and sks_endpoint_get_rcu(), for a socket that may be UDP or have kTLS. */
 static inline struct splice_endpoint *sks_endpoint_of(const struct sock *sk)
 {
 	struct splice_endpoint *end = sks_splice_is_udp(sk) ? NULL : sks_endpoint_get(sk);
 
-	return end ?: sks_datagram_endpoint(sk);
+	return end ?: sks_endpoint_in_table(sk);
 }
 
 static inline struct splice_endpoint *sks_endpoint_of_rcu(const struct sock *sk)
 {
 	struct splice_endpoint *end = sks_splice_is_udp(sk) ? NULL : sks_endpoint_get_rcu(sk);
 
-	return end ?: sks_datagram_endpoint(sk);
+	return end ?: sks_endpoint_in_table(sk);
 }
 
 int sks_splices_init(void);

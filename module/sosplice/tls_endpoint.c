@@ -128,7 +128,7 @@ static int hooked_wake(struct wait_queue_entry *wait, unsigned int mode, int syn
 /* News of data or room come under the socket's lock, so only our own are hidden from the movers. */
 void sks_tls_push(struct sock *sk)
 {
-	struct tls_part *part = sks_datagram_endpoint(sk)->tls;
+	struct tls_part *part = sks_endpoint_in_table(sk)->tls;
 
 	sock_owned_by_me(sk);
 	WRITE_ONCE(part->pushing, true);
@@ -138,7 +138,7 @@ void sks_tls_push(struct sock *sk)
 
 void sks_tls_wake_reader(struct sock *sk)
 {
-	struct tls_part *part = sks_datagram_endpoint(sk)->tls;
+	struct tls_part *part = sks_endpoint_in_table(sk)->tls;
 
 	sock_owned_by_me(sk);
 	if (!rcu_access_pointer(sk->sk_wq))
@@ -231,7 +231,7 @@ static void give_back(struct sock *sk, struct splice_endpoint *end)
 {
 	struct tls_part *part = end->tls;
 
-	sks_datagram_table_remove(end);
+	sks_endpoint_table_remove(end);
 	if (end->hooked)
 		unhook(sk, end);
 	if (functions_of(sk) == part->functions)
@@ -251,7 +251,7 @@ static void give_back(struct sock *sk, struct splice_endpoint *end)
  */
 static void hooked_destruct(struct sock *sk)
 {
-	struct splice_endpoint *end = sks_datagram_endpoint(sk);
+	struct splice_endpoint *end = sks_endpoint_in_table(sk);
 
 	if (WARN_ON_ONCE(!end))
 		return;
@@ -317,7 +317,7 @@ static int attach(struct sock *sk, struct splice_endpoint **spare)
 	part->end = end;
 	end->tls = part;
 	end->sk = sk;
-	if (sks_datagram_table_add(end)) {
+	if (sks_endpoint_table_add(end)) {
 		sks_detached();
 		module_put(THIS_MODULE);
 		end->tls = NULL;
@@ -368,7 +368,7 @@ static void tls_wake(struct sock *sk)
 
 static void hooked_release_cb(struct sock *sk)
 {
-	struct splice_endpoint *end = sks_datagram_endpoint(sk);
+	struct splice_endpoint *end = sks_endpoint_in_table(sk);
 
 	tcp_prot.release_cb(sk);
 	if (end && end->wanted) {
@@ -385,7 +385,7 @@ static void hooked_close(struct sock *sk, long timeout)
 
 	sks_enter();
 	lock_sock(sk);
-	end = sks_datagram_endpoint(sk);
+	end = sks_endpoint_in_table(sk);
 	if (end) {
 		sks_splice_detach_on_close(sk, end);
 		tls_detach(sk, end);
@@ -420,21 +420,11 @@ static int hooked_setsockopt(struct sock *sk, int level, int optname, sockptr_t 
 {
 	const bool keys = level == SOL_TLS && (optname == TLS_TX || optname == TLS_RX);
 	const struct tls_functions *f = functions_of(sk);
-	struct splice_endpoint *end;
 	int ret = 0;
 
 	sks_enter();
-	if (keys || sks_proto_wants_plain(sk, level, optname, optlen)) {
-		lock_sock(sk);
-		end = sks_datagram_endpoint(sk);
-		if (end)
-			sks_splice_forget_finished_sink(sk, end);
-		if (end && (end->out || end->in))
-			ret = -EBUSY;
-		else if (end)
-			tls_detach(sk, end);
-		release_sock(sk);
-	}
+	if (keys || sks_proto_wants_plain(sk, level, optname, optlen))
+		ret = sks_endpoint_make_plain(sk);
 	if (!ret && f)
 		ret = f->base.setsockopt(sk, level, optname, optval, optlen);
 	else if (!ret)
@@ -447,18 +437,10 @@ static int hooked_getsockopt(struct sock *sk, int level, int optname, char __use
 			     int __user *optlen)
 {
 	const struct tls_functions *f = functions_of(sk);
-	struct splice_endpoint *end;
-	bool source = false;
 	int ret;
 
 	sks_enter();
-	if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE) {
-		lock_sock(sk);
-		end = sks_datagram_endpoint(sk);
-		source = end && end->out;
-		release_sock(sk);
-	}
-	if (source)
+	if (sks_endpoint_hides(sk, level, optname))
 		ret = -EBUSY;
 	else if (f)
 		ret = f->base.getsockopt(sk, level, optname, optval, optlen);
