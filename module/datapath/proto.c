@@ -13,6 +13,7 @@
 
 #include "core/inflight.h"
 #include "core/slot.h"
+#include "datapath/disconnect.h"
 #include "datapath/proto.h"
 #include "datapath/rx.h"
 #include "datapath/tx.h"
@@ -57,15 +58,7 @@ static int proto_disconnect(struct sock *sk, int flags)
 	int ret;
 
 	sks_enter();
-	/* A reader that is between two parts of a read would read on in the next connection. So
-	 * wait for it. The core has counted the disconnect already. A reader that begins while the
-	 * lock is dropped here has to notice it too, so count once more.
-	 */
-	sks_rx_turn_wait(sk);
-	sk->sk_disconnects++;
-	if (sks_end_get(sk))
-		sks_end_detach(sk);
-	ret = tcp_prot.disconnect(sk, flags);
+	ret = sks_disconnect(sk, flags, NULL);
 	sks_leave();
 	return ret;
 }
@@ -123,15 +116,8 @@ static int close_peers_ring(struct pair_end *end)
 	}
 }
 
-/*
- * Takes the socket back to plain TCP, for an option that cannot work beside a ring. What the peer
- * has yet to read of our ring stays there for it, before all that TCP carries from now on. What we
- * have yet to read cannot be put back into TCP's queue. So this returns -EBUSY until the
- * application has read it, and while another thread is in the middle of a read. It may also return
- * -EINTR. In any case the pair is on its way back to TCP from here on. May sleep. The socket is
- * not locked.
- */
-static int proto_unpair(struct sock *sk)
+/* As proto_unpair(), or returns 1 if the socket was connected anew and paired meanwhile. */
+static int unpair_once(struct sock *sk)
 {
 	struct pair_end *end, *peer;
 	int err;
@@ -151,20 +137,39 @@ static int proto_unpair(struct sock *sk)
 	if (!err) {
 		lock_sock(sk);
 		sks_tx_wait_turn(sk);	/* on TCP this would wait for the lock */
-		if (live_end(sk) == end) {
-			if (sks_end_is_done(sk, end, peer))
-				sks_end_detach(sk);
-			else
-				err = -EBUSY;
-		}
+		if (live_end(sk) != end)
+			err = sks_end_get(sk) ? 1 : 0;
+		else if (sks_end_is_done(sk, end, peer))
+			sks_end_detach(sk);
+		else
+			err = -EBUSY;
 		release_sock(sk);
 		/* The peer follows when it has read what we sent it. */
-		sks_unpair_end(end, "setsockopt");
+		if (err <= 0)
+			sks_unpair_end(end, "setsockopt");
 		/* Readers that sleep in our recvmsg wake up, and go on in TCP's. */
 		if (!err)
 			sks_wake_sleepers(sk);
 	}
 	sks_end_put(end, peer);
+	return err;
+}
+
+/*
+ * Takes the socket back to plain TCP, for an option that cannot work beside a ring. What the peer
+ * has yet to read of our ring stays there for it, before all that TCP carries from now on. What we
+ * have yet to read cannot be put back into TCP's queue. So this returns -EBUSY until the
+ * application has read it, and while another thread is in the middle of a read. It may also return
+ * -EINTR. In any case the pair is on its way back to TCP from here on. May sleep. The socket is
+ * not locked.
+ */
+static int proto_unpair(struct sock *sk)
+{
+	int err;
+
+	do {
+		err = unpair_once(sk);
+	} while (err > 0);
 	return err;
 }
 
@@ -237,7 +242,7 @@ static int getsockopt_zerocopy(struct sock *sk, char __user *optval, int __user 
 		return 1;
 
 	lock_sock(sk);
-	end = live_end(sk);
+	end = sks_rx_turn_wait(sk);
 	if (!end) {
 		end = sks_end_get(sk);
 		if (end)	/* TCP's own function may take bytes after the peer has come */

@@ -26,6 +26,7 @@
 #include "core/caller.h"
 #include "core/inflight.h"
 #include "core/stats.h"
+#include "datapath/disconnect.h"
 #include "datapath/rcvlowat.h"
 #include "datapath/rx.h"
 #include "datapath/rx_tcp.h"
@@ -199,7 +200,11 @@ struct pair_end *sks_rx_turn_wait(struct sock *sk)
 {
 	struct pair_end *end, *peer;
 
-	while ((end = live_end(sk)) && unlikely(end->rx_mid_read)) {
+	while ((end = live_end(sk)) && unlikely(end->rx_mid_read || end->disconnecting)) {
+		if (end->disconnecting) {
+			sks_disconnect_wait(sk);
+			continue;
+		}
 		peer = sks_end_hold(end);
 		end->rx_taking++;
 		release_sock(sk);
@@ -277,7 +282,7 @@ static enum rx_step take_tcp(struct rx_read *rd)
 	ssize_t n;
 
 	turn_take(sk, rd->end, turn);
-	if (live_end(sk) != rd->end)
+	if (live_end(sk) != rd->end || is_disconnected(rd))
 		return RX_AGAIN;
 	rx_readable(sk, rd->end, &l);
 	if (rd->copied && is_mark(sk, &l, 0))

@@ -35,7 +35,9 @@ void sks_rx_mark_ready(struct sock *sk, struct pair_end *end);
 /* Takes @n bytes off the ring and wakes a writer that waits for the space. */
 void sks_rx_consume(struct sock *sk, struct pair_end *end, u32 n);
 
-/* Waits until no reader has a turn (rx.c), and returns live_end(). May drop the lock. */
+/* Waits until no reader has a turn (rx.c), and no task disconnects the socket. Returns live_end().
+ * May drop the lock.
+ */
 struct pair_end *sks_rx_turn_wait(struct sock *sk);
 
 /* In place of a number of bytes: as many as TCP wakes a reader for. That is SO_RCVLOWAT, or

@@ -23,6 +23,7 @@
 
 #include "core/nap.h"
 #include "core/stats.h"
+#include "datapath/disconnect.h"
 #include "datapath/tx_wait.h"
 #include "pair/end.h"
 #include "pair/wake.h"
@@ -101,8 +102,12 @@ void sks_tx_wait_turn(struct sock *sk)
 {
 	struct pair_end *end = sks_end_get(sk);
 
-	if (unlikely(end && end->tx_mid_message))
-		wait_turn(sk, end);
+	while (unlikely(end && (end->tx_mid_message || end->disconnecting))) {
+		if (end->tx_mid_message)
+			wait_turn(sk, end);
+		sks_disconnect_wait(sk);
+		end = sks_end_get(sk);
+	}
 }
 
 static bool may_spin(void)

@@ -28,7 +28,9 @@ bool sks_tx_is_behind(const struct sock *sk, const struct pair_end *end,
 bool sks_tx_wait(struct sock *sk, struct pair_end *end, struct tx_wait *w, size_t left,
 		 bool between);
 
-/* Waits until no other task's message is half-way in the ring. May drop the lock, and sleep. */
+/* Waits until no other task's message is half-way in the ring, and none disconnects the socket. May
+ * drop the lock, and sleep.
+ */
 void sks_tx_wait_turn(struct sock *sk);
 
 #endif /* SOCKSPLICE_TX_WAIT_H */

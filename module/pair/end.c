@@ -258,7 +258,8 @@ struct pair_end *sks_end_attach(struct sock *sk, const struct ident *id,
 bool sks_end_is_done(const struct sock *sk, const struct pair_end *end, const struct pair_end *peer)
 {
 	return !ring_len(&peer->ring) && !end->rx_mid_read && !end->rx_partial &&
-	       !end->tx_mid_message && !(end->rx_sleepers && READ_ONCE(sk->sk_rcvlowat) > 1);
+	       !end->disconnecting && !end->tx_mid_message &&
+	       !(end->rx_sleepers && READ_ONCE(sk->sk_rcvlowat) > 1);
 }
 
 static size_t ulp_get_info_size(const struct sock *sk COMPAT_NET_ADMIN_PARAM)

@@ -136,15 +136,16 @@ struct pair_end {
 	bool spilled;		/* TCP took over, which counts as one spill until the ring reopens;
 				 * also read without the lock
 				 */
-	/* The next two are also read without the lock: a task that waits for one of them reads it.
+	/* The next three are also read without the lock, by a task that waits for one of them.
 	 * wait_turn() in tx_wait.c waits on tx_mid_message by wait_var_event(), whose barrier is
-	 * the partner of the one before wake_up_var().
+	 * the partner of the one before wake_up_var(). sks_disconnect_wait() does the same.
 	 */
+	bool disconnecting;	/* a task disconnects the socket, and waits for readers */
 	bool tx_mid_message;	/* a sender waits for space, with part of its message in the ring */
 	int tx_turns;		/* other tasks that want to send: the rest goes by TCP at once */
 	bool pinned;		/* the end is detached, and its pins hold references */
 	int pins;		/* see sks_end_pin() */
-	int rx_taking;		/* readers that wait until no other reads */
+	int rx_taking;		/* readers, or a disconnect, that wait until no other reads */
 	int rx_partial;		/* readers that dropped the lock and have bytes already */
 	int tcp_readers;	/* tasks in TCP's recvmsg that our functions called */
 	int sleepers;		/* tasks that we put to sleep, with woken_wake_function */
@@ -274,6 +275,7 @@ void sks_end_detach_if_unmatched(struct sock *sk);
  *   - No reader is in the middle of a call. TCP's own recvmsg could not return the rest of it.
  *   - No reader sleeps until a low-water mark is reached. TCP would take that for a new call, and
  *     let it begin with less.
+ *   - No task is disconnecting it: calls that begin have to wait for that.
  *   - No sender is half-way through a message. Another thread must not send before that one goes
  *     on.
  */

@@ -327,6 +327,9 @@ int sks_endpoint_claim(struct sock *sk, struct splice_endpoint **spare)
 		sks_end_detach(sk);
 		paired = NULL;
 	}
+	/* As after the disconnect, which would not end a splice of an endpoint made now. */
+	if (paired && paired->disconnecting)
+		return -ENOTCONN;
 	f = claimable(sk, paired);
 	if (f == FAMILIES)
 		return -EINVAL;

@@ -16,6 +16,7 @@
 #include "compat/compat.h"
 #include "core/hook.h"
 #include "core/inflight.h"
+#include "datapath/disconnect.h"
 #include "datapath/proto.h"
 #include "datapath/rx.h"
 #include "datapath/splice_read.h"
@@ -204,20 +205,23 @@ static void hooked_close(struct sock *sk, long timeout)
 	sks_leave();
 }
 
-/* Called with the socket locked. */
-static int endpoint_disconnect(struct sock *sk, int flags)
+static void end_splices(struct sock *sk)
 {
-	struct splice_endpoint *end;
-	int ret;
+	struct splice_endpoint *end = sks_endpoint_get(sk);
 
-	sks_enter();
-	sks_rx_turn_wait(sk);	/* may drop the lock; proto_disconnect() need not then */
-	end = sks_endpoint_get(sk);
 	if (end) {
 		sks_splice_detach_on_close(sk, end);
 		sks_endpoint_detach(sk);
 	}
-	ret = (sks_end_get(sk) ? paired_prot : &tcp_prot)->disconnect(sk, flags);
+}
+
+/* Called with the socket locked. */
+static int endpoint_disconnect(struct sock *sk, int flags)
+{
+	int ret;
+
+	sks_enter();
+	ret = sks_disconnect(sk, flags, end_splices);
 	sks_leave();
 	return ret;
 }

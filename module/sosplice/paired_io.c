@@ -90,7 +90,7 @@ bool sks_paired_io_must_wait(struct sock *sk)
 	struct pair_end *paired = live_end(sk);
 
 	sock_owned_by_me(sk);
-	return paired && paired->tx_mid_message;
+	return paired && (paired->tx_mid_message || paired->disconnecting);
 }
 
 int sks_paired_io_send(struct sock *sk, struct msghdr *msg, size_t len, struct mem_cgroup *memcg)

@@ -54,8 +54,8 @@ void sks_paired_io_tcp_done(struct sock *sk, u32 n);
 /* Unread bytes in the ring that the reader can reach. */
 u32 sks_paired_io_unread(const struct sock *sk);
 
-/* For a sink, which is locked. True if another task's message is half-way in its ring: the mover
- * has to try later.
+/* For a sink, which is locked. True if another task's message is half-way in its ring, or a task
+ * disconnects it: the mover has to try later.
  */
 bool sks_paired_io_must_wait(struct sock *sk);
 
