@@ -39,11 +39,21 @@ if allowed < 2 * N + 1000:
         print(f"# {allowed} open files are allowed: {N} connections", flush=True)
 
 
+def gather(make):
+    """N sockets that @make makes. Says after each thousand that it goes on."""
+    held = []
+    while len(held) < N:
+        held.append(make())
+        if len(held) % 1000 == 0:
+            print("more", flush=True)
+    print("all", flush=True)
+    return held
+
+
 def server():
     s = socket.create_server(("127.0.0.1", 0), backlog=4096)
     print(s.getsockname()[1], flush=True)
-    held = [s.accept()[0] for _ in range(N)]
-    print("all", flush=True)
+    held = gather(lambda: s.accept()[0])
     sys.stdin.readline()
     for s in held:
         s.sendall(read_exactly(s, len(ROUND)))
@@ -53,13 +63,14 @@ def server():
 
 def clients():
     port = int(sys.stdin.readline())
-    held = [socket.create_connection(("127.0.0.1", port), 60) for _ in range(N)]
-    print("all", flush=True)
+    held = gather(lambda: socket.create_connection(("127.0.0.1", port), 60))
     sys.stdin.readline()
     for s in held:
         s.sendall(ROUND)
-    for s in held:
+    for n, s in enumerate(held):
         check(read_exactly(s, len(ROUND)) == ROUND)
+        if n % 1000 == 0:
+            print("more", flush=True)
     print("answered", flush=True)
     sys.stdin.readline()
 
