@@ -5,13 +5,14 @@
  * setsockopt(SOL_SOCKET, SO_SPLICE), or by read(2) and write(2). With a sender and a receiver for
  * it.
  *
- *	splicebench [-u] receive ADDRESS PORT
+ *	splicebench [-ku] receive ADDRESS PORT
  *				prints "BYTES SECONDS" at the end of the stream
- *	splicebench [-cu] relay ADDRESS FROM-PORT TO-PORT
+ *	splicebench [-cku] relay ADDRESS FROM-PORT TO-PORT
  *				prints "BYTES"
- *	splicebench [-ut TRAIN] send ADDRESS PORT SECONDS
+ *	splicebench [-ku] [-t TRAIN] send ADDRESS PORT SECONDS
  *
  *	-c		copies
+ *	-k		kTLS (TLS 1.3, AES-128-GCM) on both connections, with the same keys
  *	-u		UDP, in datagrams of DATAGRAM bytes. The stream has ended after SILENCE
  *			seconds without one.
  *	-t TRAIN	sends this many datagrams with each write (UDP_SEGMENT)
@@ -21,8 +22,10 @@
  */
 #include <err.h>
 #include <errno.h>
+#include <linux/tls.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <netinet/udp.h>
 #include <poll.h>
 #include <signal.h>
@@ -43,11 +46,19 @@ struct splice {
 	struct timeval	sp_idle;
 };
 
+#ifndef TCP_ULP
+#define TCP_ULP		31
+#endif
+#ifndef SOL_TLS
+#define SOL_TLS		282
+#endif
+
 #define DATAGRAM	1400
 #define SILENCE		2
 
 static char buffer[64 * 1024];
 static int type = SOCK_STREAM;
+static bool tls;
 
 static double now(void)
 {
@@ -71,6 +82,20 @@ static struct addrinfo *resolve(const char *address, const char *port)
 	return found;
 }
 
+/* With kTLS what @fd sends, or receives, from now on is in records. */
+static int secure(int fd, int direction)
+{
+	struct tls12_crypto_info_aes_gcm_128 info = {
+		.info = { .version = TLS_1_3_VERSION, .cipher_type = TLS_CIPHER_AES_GCM_128 },
+		.key = "a key of 16 byte",
+	};
+
+	if (tls && (setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", 4) ||
+		    setsockopt(fd, SOL_TLS, direction, &info, sizeof(info))))
+		err(1, "kTLS");
+	return fd;
+}
+
 static int serve(const char *address, const char *port)
 {
 	struct addrinfo *at = resolve(address, port);
@@ -92,7 +117,7 @@ static int serve(const char *address, const char *port)
 	if (s < 0)
 		err(1, "accept");
 	close(fd);
-	return s;
+	return secure(s, TLS_RX);
 }
 
 static int reach(const char *address, const char *port)
@@ -102,7 +127,7 @@ static int reach(const char *address, const char *port)
 
 	if (fd < 0 || connect(fd, at->ai_addr, at->ai_addrlen))
 		err(1, "connect to %s port %s", address, port);
-	return fd;
+	return secure(fd, TLS_TX);
 }
 
 /* The next bytes of @from, which may be silent until they begin to come. 0: it has ended. */
@@ -227,8 +252,8 @@ static void send_to(const char *address, const char *port, double seconds, int t
 
 static void usage(void)
 {
-	errx(2, "usage: splicebench [-u] receive ADDRESS PORT | [-cu] relay ADDRESS FROM-PORT TO-PORT | "
-	     "[-ut TRAIN] send ADDRESS PORT SECONDS");
+	errx(2, "usage: splicebench [-ku] receive ADDRESS PORT | [-cku] relay ADDRESS FROM-PORT TO-PORT | "
+	     "[-ku] [-t TRAIN] send ADDRESS PORT SECONDS");
 }
 
 int main(int argc, char **argv)
@@ -237,9 +262,11 @@ int main(int argc, char **argv)
 	int option, train = 1;
 
 	signal(SIGPIPE, SIG_IGN);
-	while ((option = getopt(argc, argv, "cut:")) != -1) {
+	while ((option = getopt(argc, argv, "ckut:")) != -1) {
 		if (option == 'c')
 			copies = true;
+		else if (option == 'k')
+			tls = true;
 		else if (option == 'u')
 			type = SOCK_DGRAM;
 		else if (option == 't')
