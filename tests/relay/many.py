@@ -5,6 +5,7 @@ sockets are in one process each. In a VM, whose kernel serves nobody else, print
 too: what a connection through the relay takes more than a direct one."""
 
 import contextlib
+import itertools
 import os
 import resource
 import socket
@@ -18,6 +19,9 @@ from lab import kernel_memory  # noqa: E402
 
 N = 20_000 if os.environ.get("TEST_FULL") else 2_000
 ROUND = b"x" * 100
+# Of one address half of the ports are soon taken. From then on each connect(2) looks at all of them
+# before it takes one of the other half.
+ADDRESSES = ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"]
 
 
 def descriptors():
@@ -51,7 +55,7 @@ def gather(make):
 
 
 def server():
-    s = socket.create_server(("127.0.0.1", 0), backlog=4096)
+    s = socket.create_server(("0.0.0.0", 0), backlog=4096)
     print(s.getsockname()[1], flush=True)
     held = gather(lambda: s.accept()[0])
     sys.stdin.readline()
@@ -63,7 +67,8 @@ def server():
 
 def clients():
     port = int(sys.stdin.readline())
-    held = gather(lambda: socket.create_connection(("127.0.0.1", port), 60))
+    addresses = itertools.cycle(ADDRESSES)
+    held = gather(lambda: socket.create_connection((next(addresses), port), 60))
     sys.stdin.readline()
     for s in held:
         s.sendall(ROUND)
@@ -129,7 +134,8 @@ def direct():
 def idle(mode):
     plain = direct()
     with both() as (sides, port):
-        config = f"[[listener]]\nlisten = '127.0.0.1:0'\nto = '127.0.0.1:{port}'\nmode = '{mode}'\n"
+        targets = [f"{address}:{port}" for address in ADDRESSES]
+        config = f"[[listener]]\nlisten = '0.0.0.0:0'\nto = {targets}\nmode = '{mode}'\n"
         with Relay(config) as relay:
             check(relay.get()["max_connections"] > N, "too few descriptors")
             before, before_kernel = memory(relay.pid), kernel()
