@@ -113,7 +113,7 @@ ssize_t receive(struct end *e, void *buf, size_t len, int *type);
 /* fuzz_model.c */
 bool sends_lost(struct world *w, int to);
 void send_to(struct world *w, int from, const struct chunk *c);
-void splice_begins(struct world *w, int from, int to, int64_t max, long idle);
+void splice_begins(struct world *w, int from, int to, int64_t max, long idle, long began);
 void splice_ended(struct world *w, int from, int err);
 /* The application has ended it. */
 void splice_unspliced(struct world *w, int from);

@@ -132,13 +132,13 @@ static void learn(struct world *w)
 	move_all(w);
 }
 
-void splice_begins(struct world *w, int from, int to, int64_t max, long idle)
+void splice_begins(struct world *w, int from, int to, int64_t max, long idle, long began)
 {
 	struct end *e = &w->e[from];
 
 	e->out = (struct splicing) {
 		.active = true, .sink = to, .id = ++w->ids, .max = max, .idle = idle,
-		.began = ms(),
+		.began = began,
 	};
 	e->count = 0;
 	w->e[to].in_from = from;
@@ -327,6 +327,8 @@ static const char *look_at_splice(struct world *w, int i)
 	}
 	if (ended)
 		return "has ended, for no reason";
+	if (want == END && w->tight && w->e[e->out.sink].kind == TLS)
+		return NULL;	/* once the sink's TCP has room for the last record */
 	if (want == END) {
 		snprintf(text, sizeof(texts[0]), "has not ended with %s", error_name(err));
 		return text;
@@ -346,7 +348,7 @@ static const char *look_at_state(struct world *w, int i)
 		return NULL;
 	state = tcp_state(e->fd);
 	if (state == TCP_CLOSE) {
-		e->dead = true;
+		e->dead = e->fin = true;
 		if (poll_now(e->fd) & POLLERR) {
 			e->err = ANY_ERROR;
 			e->foreign = true;
@@ -355,6 +357,8 @@ static const char *look_at_state(struct world *w, int i)
 	}
 	if (e->doomed)
 		return "has not been reset";
+	if (w->tight)
+		return NULL;	/* it waits behind bytes that have no room */
 	return state == TCP_ESTABLISHED || state == TCP_FIN_WAIT1 || state == TCP_FIN_WAIT2 ?
 	       "has got neither a FIN nor a reset" : NULL;
 }
@@ -456,7 +460,7 @@ void settle(struct world *w)
 {
 	long start = ms();
 	const char *why;
-	int who;
+	int who = 0;
 
 	while ((why = look(w, &who))) {
 		if (!*why) {

@@ -14,7 +14,10 @@ static uint8_t buf[TIGHT_MAX + 1];
 /* A splice that may move or end at any time. */
 static bool is_unsure(const struct world *w, int i)
 {
-	return i >= 0 && w->tight && w->e[i].out.active && w->e[i].in.n;
+	const struct end *e = &w->e[i];
+
+	return i >= 0 && w->tight && e->out.active &&
+	       (e->in.n || e->lossy || w->e[e->out.sink].kind == TLS);
 }
 
 static void take_error(struct world *w, int i)
@@ -272,7 +275,7 @@ static void leave_peer(struct world *w, int i)
 	if (w->e[i].kind == UDP)
 		return;
 	peer->lossy = true;
-	peer->fin = true;
+	peer->fin |= !w->tight;	/* else it may come much later */
 }
 
 static void op_close(struct world *w, int i, bool hard)
@@ -411,7 +414,7 @@ static void op_splice(struct world *w, int from, int to)
 {
 	struct end *p = &w->e[from];
 	struct splice s = { .sp_fd = w->e[to].fd };
-	long idle = 0;
+	long idle = 0, began = ms();
 	int err;
 
 	if (p->gone || w->e[to].gone || is_unsure(w, from) || is_unsure(w, w->e[to].in_from) ||
@@ -431,7 +434,7 @@ static void op_splice(struct world *w, int from, int to)
 	tally->refused += !!err;
 	if (err)
 		return;
-	splice_begins(w, from, to, s.sp_max, idle);
+	splice_begins(w, from, to, s.sp_max, idle, began);
 	check_begun(w, from);
 }
 
