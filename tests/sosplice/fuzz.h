@@ -47,7 +47,8 @@ struct splicing {
 	int64_t max, moved;
 	int64_t surplus;	/* counted, but the model has not seen these bytes come yet */
 	long idle, began;	/* ms; idle 0: it has none that could run out */
-	bool traced, loops;	/* TCP looks for loops before the first byte moves */
+	bool ringed;		/* it has been part of a ring */
+	bool traced, loops;	/* TCP looks for loops before the first byte */
 };
 
 /* Ends 2i and 2i+1 are connected. */
@@ -60,7 +61,7 @@ struct end {
 	bool doomed;		/* TCP: has sent to a closed socket, so a reset must come */
 	bool wr_shut, rd_shut;
 	bool fin;		/* the peer has shut down or closed: the end follows @in */
-	bool lossy;		/* the connection was reset or closed: the last of @in may be lost */
+	bool lossy;		/* the connection was reset or closed: some of @in may be lost */
 	int err;		/* what SO_ERROR must have */
 	bool foreign;		/* @err is not one that a splice of this source left */
 	struct queue in;

@@ -87,6 +87,7 @@ static bool move_some(struct world *w, int from)
 	s->surplus -= c.len;
 	s->moved += c.len;
 	s->traced = true;
+	s->loops = false;	/* another splice of the ring had ended first */
 	tally->moved += c.len;
 	send_to(w, s->sink, &c);
 	return true;
@@ -143,6 +144,9 @@ void splice_begins(struct world *w, int from, int to, int64_t max, long idle, lo
 	e->count = 0;
 	w->e[to].in_from = from;
 	tally->splices++;
+	if (closes_ring(w, from, to))
+		for (int i = 0; i < w->n; i++)
+			w->e[i].out.ringed = true;
 }
 
 void splice_ended(struct world *w, int from, int err)
@@ -233,6 +237,11 @@ static enum want want_of_stream(struct world *w, int from, int *err)
 	return s->loops ? END : w->tight ? PERHAPS : MOVE;
 }
 
+static bool is_sink_dead(const struct end *sink)
+{
+	return sink->gone || sink->unconnected || sink->dead || sink->wr_shut;
+}
+
 /* What the splice must do, and with which error it must end. */
 static enum want want_of(struct world *w, int from, int *err)
 {
@@ -247,7 +256,7 @@ static enum want want_of(struct world *w, int from, int *err)
 		*err = EFBIG;
 		return END;
 	}
-	if (sink->gone || sink->unconnected || sink->dead || sink->wr_shut) {
+	if (is_sink_dead(sink)) {
 		*err = EPIPE;
 		return END;
 	}
@@ -266,7 +275,7 @@ static bool is_source(struct world *w, int i)
 {
 	struct splice s = { .sp_fd = w->spare[w->e[i].kind == UDP] };
 
-	/* A closed connection is refused as a source anyhow. Its POLLHUP is hidden while spliced. */
+	/* A closed connection is refused in any case. While spliced, its POLLHUP is hidden. */
 	if (w->e[i].kind != UDP && tcp_state(w->e[i].fd) == TCP_CLOSE)
 		return !(poll_now(w->e[i].fd) & POLLHUP);
 	check(socksplice_splice(w->e[i].fd, &s), "a sink that is not connected");
@@ -274,22 +283,42 @@ static bool is_source(struct world *w, int i)
 	return errno == EBUSY;
 }
 
-/* A splice that has a short idle time may have run out before anything else. */
-static int end_of_idle(struct end *e, int err, bool must_end)
+/* A splice may have ended in two ways: its idle time was short, or see is_ambiguous(). Takes the
+ * error at once to know which.
+ */
+static int take_either(struct world *w, int i, int err)
 {
+	struct end *e = &w->e[i];
 	const long took = ms() - e->out.began;
-	int got;
+	int got, other = err;
 
 	if (e->err)
 		return 0;	/* an older error: nothing is left in SO_ERROR */
+	if (e->kind == UDP && e->in.n)
+		want_of_datagram(w, i, &other);
+	else if (e->out.ringed)
+		other = ELOOP;
 	got = error_of(e->fd);
-	check(got == ETIMEDOUT || (must_end && got == err), "the idle splice: %s, not %s",
-	      error_name(got), error_name(err));
-	check(got != ETIMEDOUT || took >= e->out.idle, "after %ld ms, not %ld", took,
+	check(got == err || got == other || (e->out.idle && got == ETIMEDOUT),
+	      "the splice of %d ended with %s, not %s or %s", i, error_name(got),
+	      error_name(err), error_name(other));
+	check(got != ETIMEDOUT || !e->out.idle || took >= e->out.idle, "after %ld ms, not %ld", took,
 	      e->out.idle);
 	if (got)
 		tally->ended[got]++;
-	return 0;
+	return 0;		/* nothing is left in SO_ERROR */
+}
+
+/* The sink has an error, but the next datagram may be what has ended the splice. Or a ring was
+ * found that the end of another of its splices has opened since.
+ */
+static bool is_ambiguous(const struct world *w, const struct end *e)
+{
+	const struct end *sink = &w->e[e->out.sink];
+
+	if (e->kind != UDP)
+		return e->in.n && e->out.ringed;
+	return e->in.n && ((sink->err && sink->foreign) || is_sink_dead(sink));
 }
 
 /* Looks at one splice. Returns what it still has to do, or NULL. */
@@ -312,8 +341,10 @@ static const char *look_at_splice(struct world *w, int i)
 		move_some(w, i);
 		return "";
 	}
-	if (ended && e->out.idle) {
-		splice_ended(w, i, end_of_idle(e, err, want == END));
+	if (ended && (e->out.idle || is_ambiguous(w, e))) {
+		if (want != END)
+			err = e->out.idle ? ETIMEDOUT : ELOOP;
+		splice_ended(w, i, take_either(w, i, err));
 		return "";
 	}
 	if (ended && want == END) {
@@ -442,13 +473,14 @@ static const char *look(struct world *w, int *who)
  */
 void check_begun(struct world *w, int i)
 {
-	struct end *e = &w->e[i];
+	const struct end *e = &w->e[i];
 	enum want want;
 	int err;
 
 	learn(w);
-	if (w->tight || e->out.surplus || e->lossy || e->kind == TLS ||
-	    w->e[e->out.sink].kind == TLS || closes_ring(w, i, e->out.sink) || e->out.idle)
+	if (w->tight || e->out.surplus || e->out.idle || e->lossy || e->kind == TLS ||
+	    w->e[e->out.sink].kind == TLS || sends_lost(w, e->out.sink) ||
+	    closes_ring(w, i, e->out.sink))
 		return;
 	want = want_of(w, i, &err);
 	check(want != MOVE || !e->in.c[0].len, "%llu bytes were queued, and not moved at once",

@@ -8,6 +8,7 @@
 
 #define OUTSTANDING_MAX	40000	/* bytes in all queues that fit into the buffers */
 #define TIGHT_MAX	400000
+#define KEY_UPDATE	24	/* the first byte of such a handshake record */
 
 static uint8_t buf[TIGHT_MAX + 1];
 
@@ -219,6 +220,8 @@ static void op_record(struct world *w, int i)
 	take_error(w, i);
 	for (size_t k = 0; k < c.len; k++)
 		buf[k] = byte_of(i, c.pos + k);
+	if (buf[0] == KEY_UPDATE)
+		c.type = ALERT;		/* after a real one TLS waits for new keys */
 	say("  send a record of type %d and %u bytes by %d\n", c.type, c.len, i);
 	send_record(e->fd, c.type, buf, c.len);
 	e->sent += c.len;
@@ -326,17 +329,19 @@ static void op_disconnect(struct world *w, int i)
 static void op_send(struct world *w, int i)
 {
 	const int source = i ^ 1;
-	int sink = w->e[source].out.sink;
+	const int sink = w->e[source].out.sink;
+	int victim;
 
 	if (!can_send(w, i) || !send_some(w, i) || !w->e[source].out.active ||
 	    closes_ring(w, source, sink) || pick(w, 2))
 		return;
-	while (can_send(w, i) && !pick(w, 2))
+	while (!w->e[i].out.active && w->e[i].in_from < 0 && can_send(w, i) && !pick(w, 2))
 		send_some(w, i);
 	for (int k = 0; k < w->e[source].in.n; k++)
 		if (!w->e[source].in.c[k].len)
 			return;		/* nobody counts these */
 	tally->hurried++;
+	victim = pick(w, 2) ? sink : i;
 	switch (pick(w, 8)) {
 	case 0:
 		op_shutdown(w, sink, SHUT_WR);
@@ -348,12 +353,12 @@ static void op_send(struct world *w, int i)
 		op_shutdown(w, source, SHUT_RD);
 		break;
 	case 3:
-		if (!pick(w, 2))
-			op_close(w, pick(w, 2) ? sink : i, pick(w, 2));
+		if (!w->e[victim].out.active && !pick(w, 2))
+			op_close(w, victim, pick(w, 2));
 		break;
 	case 4:
-		if (!pick(w, 2))
-			op_disconnect(w, pick(w, 2) ? sink : i);
+		if (!w->e[victim].out.active && !pick(w, 2))
+			op_disconnect(w, victim);
 		break;
 	default:
 		op_unsplice(w, source, true);
@@ -365,23 +370,29 @@ static bool is_closed(const struct end *e)
 	return e->kind == UDP ? e->unconnected : tcp_state(e->fd) == TCP_CLOSE;
 }
 
-/* The errors that so_splice(4) has for this. None: the call must succeed. */
-static bool may_fail(const struct world *w, int from, int to, int err)
+enum { NOT_CONNECTED, OTHER_PROTOCOL, NOT_ITSELF, BUSY, REASONS };
+
+/* Sets for which reasons so_splice(4) refuses this splice. */
+static void refusals(const struct world *w, int from, int to, bool reasons[REASONS])
 {
 	const struct end *p = &w->e[from], *q = &w->e[to];
-	const bool refused[] = {
-		(p->kind != UDP && is_closed(p)) || is_closed(q),
-		(p->kind == UDP) != (q->kind == UDP),
-		from == to && p->kind != TCP,
-		p->out.active || q->in_from >= 0,
-	};
+
+	reasons[NOT_CONNECTED] = (p->kind != UDP && is_closed(p)) || is_closed(q);
+	reasons[OTHER_PROTOCOL] = (p->kind == UDP) != (q->kind == UDP);
+	reasons[NOT_ITSELF] = from == to && p->kind != TCP;
+	reasons[BUSY] = p->out.active || q->in_from >= 0;
+}
+
+/* Whether the call may have this result. Without a reason it must succeed. */
+static bool may_give(const bool reasons[REASONS], int err)
+{
 	static const int errors[] = { ENOTCONN, EPROTONOSUPPORT, EINVAL, EBUSY };
 	bool any = false;
 
-	for (int k = 0; k < 4; k++) {
-		if (refused[k] && errors[k] == err)
+	for (int k = 0; k < REASONS; k++) {
+		if (reasons[k] && errors[k] == err)
 			return true;
-		any |= refused[k];
+		any |= reasons[k];
 	}
 	return !err && !any;
 }
@@ -415,6 +426,7 @@ static void op_splice(struct world *w, int from, int to)
 	struct end *p = &w->e[from];
 	struct splice s = { .sp_fd = w->e[to].fd };
 	long idle = 0, began = ms();
+	bool reasons[REASONS];
 	int err;
 
 	if (p->gone || w->e[to].gone || is_unsure(w, from) || is_unsure(w, w->e[to].in_from) ||
@@ -427,10 +439,11 @@ static void op_splice(struct world *w, int from, int to)
 	s.sp_idle.tv_usec = idle * 1000;
 	if (!idle && !pick(w, 4))
 		s.sp_idle.tv_sec = 1000;
+	refusals(w, from, to, reasons);
 	err = socksplice_splice(p->fd, &s) ? errno : 0;
 	say("  splice %d -> %d, at most %lld, idle %ld ms: %s\n", from, to, (long long)s.sp_max,
 	    idle, error_name(err));
-	check(may_fail(w, from, to, err), "splice %d -> %d: %s", from, to, error_name(err));
+	check(may_give(reasons, err), "splice %d -> %d: %s", from, to, error_name(err));
 	tally->refused += !!err;
 	if (err)
 		return;
