@@ -299,10 +299,12 @@ static int take_either(struct world *w, int i, int err)
 	else if (e->out.ringed)
 		other = ELOOP;
 	got = error_of(e->fd);
-	check(got == err || got == other || (e->out.idle && got == ETIMEDOUT),
+	check(got == err || got == other || (e->out.idle && got == ETIMEDOUT) ||
+	      (e->rd_shut && !got),
 	      "the splice of %d ended with %s, not %s or %s", i, error_name(got),
 	      error_name(err), error_name(other));
-	check(got != ETIMEDOUT || !e->out.idle || took >= e->out.idle, "after %ld ms, not %ld", took,
+	/* Half of it, as the emulator may deliver several ticks of the kernel's clock at once. */
+	check(got != ETIMEDOUT || !e->out.idle || took >= e->out.idle / 2, "after %ld ms, not %ld", took,
 	      e->out.idle);
 	if (got)
 		tally->ended[got]++;

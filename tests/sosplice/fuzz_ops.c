@@ -325,6 +325,14 @@ static void op_disconnect(struct world *w, int i)
 	leave_peer(w, i);
 }
 
+/* No splice moves what comes to this end, or sends to it. Else it would be open what it had got
+ * before it was closed.
+ */
+static bool is_end_of_chain(const struct world *w, int i)
+{
+	return !w->e[i].out.active && w->e[i ^ 1].in_from < 0;
+}
+
 /* Sends, and while that is on its way does something to a splice that it comes to. */
 static void op_send(struct world *w, int i)
 {
@@ -353,11 +361,11 @@ static void op_send(struct world *w, int i)
 		op_shutdown(w, source, SHUT_RD);
 		break;
 	case 3:
-		if (!w->e[victim].out.active && !pick(w, 2))
+		if (is_end_of_chain(w, victim) && !pick(w, 2))
 			op_close(w, victim, pick(w, 2));
 		break;
 	case 4:
-		if (!w->e[victim].out.active && !pick(w, 2))
+		if (is_end_of_chain(w, victim) && !pick(w, 2))
 			op_disconnect(w, victim);
 		break;
 	default:
