@@ -409,7 +409,8 @@ static const char *look_at_poll(const struct world *w, const struct end *e)
 		return got & (POLLIN | POLLRDHUP | POLLHUP) ? "is readable while spliced" : NULL;
 	if (e->in.n && known && !(got & POLLIN))
 		return "is not readable";
-	if (!e->in.n && !e->fin && !e->rd_shut && !e->dead && !e->unconnected && got & POLLIN)
+	if (!e->in.n && !e->fin && !e->rd_shut && !e->dead && !e->unconnected &&
+	    !(e->lossy && w->tight) && got & POLLIN)
 		return "is readable";
 	if (e->fin && known && !(got & POLLRDHUP))
 		return "has no end of file";
