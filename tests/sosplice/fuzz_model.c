@@ -289,6 +289,7 @@ static bool is_source(struct world *w, int i)
 static int take_either(struct world *w, int i, int err)
 {
 	struct end *e = &w->e[i];
+	const struct end *sink = &w->e[e->out.sink];
 	const long took = ms() - e->out.began;
 	int got, other = err;
 
@@ -300,7 +301,7 @@ static int take_either(struct world *w, int i, int err)
 		other = ELOOP;
 	got = error_of(e->fd);
 	check(got == err || got == other || (e->out.idle && got == ETIMEDOUT) ||
-	      (e->rd_shut && !got),
+	      (e->rd_shut && !got) || (sink->foreign && got == sink->err),
 	      "the splice of %d ended with %s, not %s or %s", i, error_name(got),
 	      error_name(err), error_name(other));
 	/* Half of it, as the emulator may deliver several ticks of the kernel's clock at once. */
