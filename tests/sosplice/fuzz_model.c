@@ -321,7 +321,7 @@ static bool is_ambiguous(const struct world *w, const struct end *e)
 
 	if (e->kind != UDP)
 		return e->in.n && e->out.ringed;
-	return e->in.n && ((sink->err && sink->foreign) || is_sink_dead(sink));
+	return (e->in.n || e->rd_shut) && ((sink->err && sink->foreign) || is_sink_dead(sink));
 }
 
 /* Looks at one splice. Returns what it still has to do, or NULL. */
@@ -361,8 +361,8 @@ static const char *look_at_splice(struct world *w, int i)
 	}
 	if (ended)
 		return "has ended, for no reason";
-	if (want == END && w->tight && w->e[e->out.sink].kind == TLS)
-		return NULL;	/* once the sink's TCP has room for the last record */
+	if (want == END && w->tight && (e->kind == TLS || w->e[e->out.sink].kind == TLS))
+		return NULL;	/* once TCP has room for the last record */
 	if (want == END) {
 		snprintf(text, sizeof(texts[0]), "has not ended with %s", error_name(err));
 		return text;

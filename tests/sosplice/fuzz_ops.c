@@ -18,7 +18,7 @@ static bool is_unsure(const struct world *w, int i)
 	const struct end *e = &w->e[i];
 
 	return i >= 0 && w->tight && e->out.active &&
-	       (e->in.n || e->lossy || w->e[e->out.sink].kind == TLS);
+	       (e->in.n || e->lossy || e->kind == TLS || w->e[e->out.sink].kind == TLS);
 }
 
 static void take_error(struct world *w, int i)
