@@ -442,7 +442,7 @@ static void op_splice(struct world *w, int from, int to)
 		return;
 	if (!pick(w, 3))
 		s.sp_max = 1 + pick(w, pick(w, 2) ? 100 : p->in.bytes + 3000);
-	/* At the limit such a splice shows its count only when it ends, which may wait for room. */
+	/* At the limit a splice shows its count when it ends. With kTLS that may wait for room. */
 	if (w->tight && (p->kind == TLS || w->e[to].kind == TLS))
 		s.sp_max = 0;
 	if (!pick(w, 8) && !has_empty(&p->in))
