@@ -11,9 +11,7 @@
  * An event loop does not wait in recv(2), but it asks each socket that had bytes once more before
  * it sleeps: by poll(2), or in epoll_wait(2) of a set that is level-triggered. There it may spin,
  * too. It must not keep a loop from its other sockets. So it spins only if the poll before on this
- * CPU was of the same socket: a loop with several busy sockets asks them in turn. Nor does it spin
- * if the socket has sent nothing since that poll. The reader of a stream gains more by sleeping
- * until several messages are there.
+ * CPU was of the same socket: a loop with several busy sockets asks them in turn.
  */
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
@@ -32,8 +30,9 @@
 #define SHORT_WAITS	2
 
 /* A reader is at the end of a stream if it spins, had bytes at once when it last spun, and has
- * sent nothing since. It looks at the ring this much later. Each look, and each message that it
- * takes alone, delays the writer, whose cache lines it takes.
+ * sent nothing since. A poller is if it has sent nothing since its last poll. Such a one looks at
+ * the ring this much later. Each look, and each message that it takes alone, delays the writer,
+ * whose cache lines it takes.
  */
 #define GATHER		(2 * NSEC_PER_USEC)
 
@@ -140,8 +139,9 @@ static DEFINE_PER_CPU(const struct pair_end *, polled_last);
 bool sks_rx_poll_wait(const struct sock *sk, struct pair_end *end)
 {
 	const u64 sent = READ_ONCE(end->ring_bytes) + READ_ONCE(end->tcp_bytes);
-	const bool answers = this_cpu_read(polled_last) == end && sent != READ_ONCE(end->poll_sent);
-	const u64 budget = short_nsec();
+	const bool again = this_cpu_read(polled_last) == end;
+	const s64 budget = short_nsec();
+	const s64 gather = sent == READ_ONCE(end->poll_sent) ? min(GATHER, budget) : 0;
 	bool hit = false;
 	s64 spun = 0;	/* may be negative if the task moved to another CPU */
 	u64 start;
@@ -151,12 +151,16 @@ bool sks_rx_poll_wait(const struct sock *sk, struct pair_end *end)
 	if (!budget || !may_be_short())
 		return false;
 	start = local_clock();
-	if (answers && READ_ONCE(end->poll_short) >= SHORT_WAITS) {
+	if (again && READ_ONCE(end->poll_short) >= SHORT_WAITS) {
+		while (spun < gather && single_task_running() && !need_resched()) {
+			cpu_relax();
+			spun = local_clock() - start;
+		}
 		do {
 			cpu_relax();
 			hit = sks_rx_has_more(sk, end, SOCKSPLICE_RX_MARK);
 			spun = local_clock() - start;
-		} while (!hit && spun < (s64)budget && single_task_running() && !need_resched() &&
+		} while (!hit && spun < budget && single_task_running() && !need_resched() &&
 			 !signal_pending(current));
 		if (spun > 0)
 			sks_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, spun);

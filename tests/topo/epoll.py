@@ -185,17 +185,21 @@ class Several:
 
 # Without being asked: a loop spins when epoll_wait(2) asks its socket once more before it sleeps, if
 # its waits are short. It does not if several sockets are busy.
+# On a starved machine few waits are short.
+def comes_to_spin(measure, who):
+    limit = time.monotonic() + 60
+    while (found := measure()) < 100:
+        check(time.monotonic() < limit, '%s do not spin' % who)
+    print('remark: %d waits of %s ended while they spun' % (found, who))
+
+
 def before_it_sleeps():
     one, three = Several(1), Several(3)
     with short_wait(1000):
-        limit = time.monotonic() + 60
-        while (found := hits(one)) < 100:    # on a starved machine few waits are short
-            check(time.monotonic() < limit, 'the loops do not spin')
-        print('remark: %d of 1000 waits ended while a loop spun' % found)
+        comes_to_spin(lambda: hits(one), 'loops that answer')
+        comes_to_spin(one_way, 'readers of streams')
         found = hits(three)
         check(found < 50, 'they spin %d times, for one of three sockets' % found)
-        found = one_way()
-        check(found < 50, 'the reader of a stream spins %d times' % found)
     with short_wait(0):
         check(hits(one) == 0, 'they spin, switched off')
     one.end()
