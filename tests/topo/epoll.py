@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 
-from eventloop import ROUNDS, SIZE, USEC, Echo, Loop, check, command, counter, run, set_spin, short_wait, sysctl
+from eventloop import (ROUNDS, SIZE, USEC, Echo, Loop, check, command, counter, parameter, run, set_spin,
+                       short_wait, sysctl)
 
 if sys.argv[1:2] in (['--help'], ['-h']):
     print(__doc__)
@@ -195,7 +196,8 @@ def comes_to_spin(measure, who, least):
 # its waits are short. It does not if several sockets are busy.
 def before_it_sleeps():
     one, three = Several(1), Several(3)
-    with short_wait(1000):
+    # They are idle while others spin, for longer than path_timeout on a busy host.
+    with parameter('path_timeout', 300), short_wait(1000):
         comes_to_spin(lambda: hits(one), 'loops that answer', 100)
         comes_to_spin(one_way, 'readers of streams', 30)
         found = hits(three)

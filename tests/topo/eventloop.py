@@ -16,7 +16,7 @@ SIZE = 1024
 ROUNDS = 2000
 SYSCTL = '/proc/sys/net/core/busy_poll'
 EPIOCSPARAMS = 0x40088a01
-SHORT_WAIT = '/sys/module/socksplice/parameters/short_wait'
+PARAMETERS = '/sys/module/socksplice/parameters/'
 USEC = 1000
 
 
@@ -42,17 +42,21 @@ def sysctl(usec):
 
 
 @contextlib.contextmanager
-def short_wait(usec):
-    """A reader spins for so long if its waits are that short; 0: for none."""
-    with open(SHORT_WAIT) as f:
+def parameter(name, value):
+    with open(PARAMETERS + name) as f:
         before = f.read()
     try:
-        with open(SHORT_WAIT, 'w') as f:
-            f.write(str(usec))
+        with open(PARAMETERS + name, 'w') as f:
+            f.write(str(value))
         yield
     finally:
-        with open(SHORT_WAIT, 'w') as f:
+        with open(PARAMETERS + name, 'w') as f:
             f.write(before)
+
+
+def short_wait(usec):
+    """A reader spins for so long if its waits are that short; 0: for none."""
+    return parameter('short_wait', usec)
 
 
 def set_spin(epoll, usec):
