@@ -46,13 +46,6 @@ struct splice {
 	struct timeval	sp_idle;
 };
 
-#ifndef TCP_ULP
-#define TCP_ULP		31
-#endif
-#ifndef SOL_TLS
-#define SOL_TLS		282
-#endif
-
 #define DATAGRAM	1400
 #define SILENCE		2
 

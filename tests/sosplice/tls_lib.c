@@ -3,13 +3,6 @@
 
 #include "tls.h"
 
-#ifndef TCP_ULP
-#define TCP_ULP		31
-#endif
-#ifndef SOL_TLS
-#define SOL_TLS		282
-#endif
-
 int set_keys(int fd, int what, int version, char key)
 {
 	struct tls12_crypto_info_aes_gcm_128 info = {
