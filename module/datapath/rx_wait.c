@@ -95,39 +95,51 @@ static u64 short_nsec(void)
 	return (u64)READ_ONCE(sks_short_wait) * NSEC_PER_USEC;
 }
 
+/* Spins until there are bytes, for @budget ns after @start at most, and for @gather of them without
+ * a look. Stops if another task wants this CPU. Sets *@spun to the time it took, which may be
+ * negative if the task moved to another CPU.
+ */
+static bool spin_for_bytes(const struct sock *sk, const struct pair_end *end, u32 pos, u64 start,
+			   s64 gather, s64 budget, s64 *spun)
+{
+	bool hit;
+
+	*spun = 0;
+	while (*spun < gather && single_task_running() && !need_resched()) {
+		cpu_relax();
+		*spun = local_clock() - start;
+	}
+	for (;;) {
+		hit = sks_rx_has_more(sk, end, pos);
+		if (hit || *spun >= budget || !single_task_running() || need_resched() ||
+		    signal_pending(current))
+			break;
+		cpu_relax();
+		*spun = local_clock() - start;
+	}
+	if (*spun > 0)
+		sks_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, *spun);
+	if (hit)
+		sks_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);
+	return hit;
+}
+
 /* Spins with the lock dropped. Takes the time off @timeo as schedule_timeout() would. */
 static bool rx_spin(struct sock *sk, struct pair_end *end, long *timeo, u32 pos, s64 budget)
 {
 	const u64 sent = end->ring_bytes + end->tcp_bytes;
 	const s64 gather = end->rx_stream_tail && sent == end->rx_sent ? min(GATHER, budget) : 0;
 	const unsigned long before = jiffies;
-	s64 spun = 0;	/* may be negative if the task moved to another CPU */
+	s64 spun;
 	bool hit;
-	u64 start;
 
 	end->rx_sent = sent;
 	sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
 	release_sock(sk);
-	start = local_clock();
-	while (spun < gather && single_task_running() && !need_resched()) {
-		cpu_relax();
-		spun = local_clock() - start;
-	}
-	for (;;) {
-		hit = sks_rx_has_more(sk, end, pos);
-		if (hit || spun >= budget || !single_task_running() || need_resched() ||
-		    signal_pending(current))
-			break;
-		cpu_relax();
-		spun = local_clock() - start;
-	}
+	hit = spin_for_bytes(sk, end, pos, local_clock(), gather, budget, &spun);
 	lock_sock(sk);
 	end->rx_stream_tail = hit && spun < HOT;
 	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
-	if (spun > 0)
-		sks_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, spun);
-	if (hit)
-		sks_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);
 	if (*timeo != MAX_SCHEDULE_TIMEOUT)
 		*timeo -= min_t(unsigned long, *timeo, jiffies - before);
 	return hit;
@@ -143,8 +155,8 @@ bool sks_rx_poll_wait(const struct sock *sk, struct pair_end *end)
 	const s64 budget = short_nsec();
 	const s64 gather = sent == READ_ONCE(end->poll_sent) ? min(GATHER, budget) : 0;
 	bool hit = false;
-	s64 spun = 0;	/* may be negative if the task moved to another CPU */
 	u64 start;
+	s64 spun;
 
 	this_cpu_write(polled_last, end);
 	WRITE_ONCE(end->poll_sent, sent);
@@ -152,21 +164,8 @@ bool sks_rx_poll_wait(const struct sock *sk, struct pair_end *end)
 		return false;
 	start = local_clock();
 	if (again && READ_ONCE(end->poll_short) >= SHORT_WAITS) {
-		while (spun < gather && single_task_running() && !need_resched()) {
-			cpu_relax();
-			spun = local_clock() - start;
-		}
-		do {
-			cpu_relax();
-			hit = sks_rx_has_more(sk, end, SOCKSPLICE_RX_MARK);
-			spun = local_clock() - start;
-		} while (!hit && spun < budget && single_task_running() && !need_resched() &&
-			 !signal_pending(current));
-		if (spun > 0)
-			sks_stat_add(SOCKSPLICE_STAT_busy_poll_nsec, spun);
-		if (hit)
-			sks_stat_inc(SOCKSPLICE_STAT_busy_poll_hits);
-		else
+		hit = spin_for_bytes(sk, end, SOCKSPLICE_RX_MARK, start, gather, budget, &spun);
+		if (!hit)
 			WRITE_ONCE(end->poll_short, 0);
 	}
 	WRITE_ONCE(end->poll_began, hit ? 0 : start);
