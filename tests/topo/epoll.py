@@ -11,8 +11,8 @@ import subprocess
 import sys
 import time
 
-from eventloop import (ROUNDS, SIZE, USEC, Echo, Loop, check, command, counter, parameter, run, set_spin,
-                       short_wait, sysctl)
+from eventloop import (ROUNDS, SIZE, USEC, Echo, Loop, check, command, counter, run, set_spin, short_wait,
+                       sysctl)
 
 if sys.argv[1:2] in (['--help'], ['-h']):
     print(__doc__)
@@ -27,7 +27,6 @@ def spins(expected, flags=0, usec=0, before=lambda echo: None):
     echo.rounds(10)
     before(echo)
     polls, ring = counter('napi_polls'), counter('ring_bytes')
-    echo.rounds(10)	# the counter may have taken longer than path_timeout
     start = time.monotonic()
     echo.rounds()
     speed = ROUNDS / (time.monotonic() - start)
@@ -196,8 +195,7 @@ def comes_to_spin(measure, who, least):
 # its waits are short. It does not if several sockets are busy.
 def before_it_sleeps():
     one, three = Several(1), Several(3)
-    # They are idle while others spin, for longer than path_timeout on a busy host.
-    with parameter('path_timeout', 300), short_wait(1000):
+    with short_wait(1000):
         comes_to_spin(lambda: hits(one), 'loops that answer', 100)
         comes_to_spin(one_way, 'readers of streams', 30)
         found = hits(three)

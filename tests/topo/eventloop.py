@@ -119,16 +119,20 @@ class Echo:
         check(status == 0, 'the echo ended with %d' % status)
 
 
+def succeeds(name, case):
+    # On a busy host a connection may be idle between two rounds for longer than the default. Its next
+    # message would then go by TCP, and the cases count what goes by ring.
+    try:
+        with parameter('path_timeout', 300):
+            case()
+        print('ok topo/%s/%s' % (name, case.__name__), flush=True)
+        return True
+    except Exception as e:	# whatever it is, the next case may say more
+        print('not ok topo/%s/%s: %r' % (name, case.__name__, e), flush=True)
+        return False
+
+
 def run(name, *cases):
     """Runs the cases, or those that the command line names, and exits."""
-    failed = False
-    for case in cases:
-        if len(sys.argv) > 1 and case.__name__ not in sys.argv[1:]:
-            continue
-        try:
-            case()
-            print('ok topo/%s/%s' % (name, case.__name__), flush=True)
-        except Exception as e:	# whatever it is, the next case may say more
-            print('not ok topo/%s/%s: %r' % (name, case.__name__, e), flush=True)
-            failed = True
-    sys.exit(failed)
+    wanted = [case for case in cases if len(sys.argv) < 2 or case.__name__ in sys.argv[1:]]
+    sys.exit(not all([succeeds(name, case) for case in wanted]))
