@@ -43,14 +43,21 @@ void address(struct sockaddr_storage *ss, socklen_t *len, const char *addr, unsi
 	}
 }
 
-int tcp_socket(const char *addr, int flags)
+/* Its port may have connections in TIME_WAIT. */
+static int stream_socket(const char *addr, int flags, int protocol)
 {
-	int fd = socket(strchr(addr, ':') ? AF_INET6 : AF_INET, SOCK_STREAM | flags, 0), on = 1;
+	const int family = strchr(addr, ':') ? AF_INET6 : AF_INET, on = 1;
+	int fd = socket(family, SOCK_STREAM | flags, protocol);
 
 	if (fd < 0)
-		die("socket: %s", strerror(errno));
+		die("socket of protocol %d: %s", protocol, strerror(errno));
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	return fd;
+}
+
+int tcp_socket(const char *addr, int flags)
+{
+	return stream_socket(addr, flags, 0);
 }
 
 /* A socket with --option. */
@@ -64,12 +71,8 @@ int option_socket(const struct options *o)
 
 	if (!name)
 		return tcp_socket(o->addr, 0);
-	if (!strcmp(name, "mptcp")) {
-		fd = socket(strchr(o->addr, ':') ? AF_INET6 : AF_INET, SOCK_STREAM, IPPROTO_MPTCP);
-		if (fd < 0)
-			die("IPPROTO_MPTCP: %s", strerror(errno));
-		return fd;
-	}
+	if (!strcmp(name, "mptcp"))
+		return stream_socket(o->addr, 0, IPPROTO_MPTCP);
 	fd = tcp_socket(o->addr, 0);
 	if (!strcmp(name, "pacing"))
 		err = setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
