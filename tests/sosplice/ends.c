@@ -2,11 +2,9 @@
 /* How splices end, and the state in which the application finds the sockets. */
 #include <arpa/inet.h>
 #include <linux/net_tstamp.h>
-#include <netinet/ip.h>
-#include <netinet/ip_icmp.h>
 #include <netinet/tcp.h>
 
-#include "sosplice.h"
+#include "icmp.h"
 
 /* The source belongs to the application again, and has no error. */
 static void is_free(struct relay *r, uint64_t pos)
@@ -209,32 +207,6 @@ static void eof_alone(void)
 	check(n == 1 && ev.events & EPOLLRDHUP, "%d events", n);
 }
 
-static uint16_t checksum(const void *data, size_t len)
-{
-	const uint16_t *p = data;
-	uint32_t sum = 0;
-
-	for (; len; len -= 2)
-		sum += *p++;
-	sum = (sum & 0xffff) + (sum >> 16);
-	return ~(sum + (sum >> 16));
-}
-
-/* The sequence number of the next byte that @fd sends. */
-static uint32_t send_seq(int fd)
-{
-	int on = 1, off = -1, queue = TCP_SEND_QUEUE;
-	socklen_t len = sizeof(uint32_t);
-	uint32_t seq;
-
-	check(!setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) &&
-	      !setsockopt(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &queue, sizeof(queue)) &&
-	      !getsockopt(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, &seq, &len) &&
-	      !setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off)),
-	      "%s", strerror(errno));
-	return seq;
-}
-
 /* A socket whose connect() leaves the SYN to the first write. */
 static int connect_later(const struct sockaddr_in *addr)
 {
@@ -363,71 +335,18 @@ static void error_queue_storm(void)
 	stream_read(r.s, 0, 1000);
 }
 
-/* An ICMP message that tells a socket with IP_RECVERR that its peer is unreachable. */
-struct word {
-	int fd;
-	struct sockaddr_in to;
-	struct {
-		struct icmphdr icmp;
-		struct iphdr ip;
-		uint16_t source, dest;
-		uint32_t seq;
-	} m;
-};
-
-/* Prepares the message. The socket must not be spliced yet. */
-static void word_for(struct word *w, int fd)
-{
-	struct sockaddr_in peer;
-	socklen_t len = sizeof(peer);
-	int one = 1;
-
-	*w = (struct word) {
-		.fd = fd,
-		.m.icmp = { .type = ICMP_DEST_UNREACH, .code = ICMP_HOST_UNREACH },
-		.m.ip = { .version = 4, .ihl = 5, .protocol = IPPROTO_TCP, .ttl = 64,
-			  .tot_len = htons(40) },
-	};
-	check(!getsockname(fd, (void *)&w->to, &len) && !getpeername(fd, (void *)&peer, &len),
-	      "%s", strerror(errno));
-	check(!setsockopt(fd, IPPROTO_IP, IP_RECVERR, &one, sizeof(one)), "%s", strerror(errno));
-	w->m.ip.saddr = w->to.sin_addr.s_addr;
-	w->m.ip.daddr = peer.sin_addr.s_addr;
-	w->m.source = w->to.sin_port;
-	w->m.dest = peer.sin_port;
-	w->m.seq = htonl(send_seq(fd));
-	w->m.icmp.checksum = checksum(&w->m, sizeof(w->m));
-}
-
-/* Sends the message until the socket has the error. TCP ignores ICMP while a task owns the
- * socket.
- */
-static void say(const struct word *w)
-{
-	int raw = socket(AF_INET, SOCK_RAW, IPPROTO_ICMP);
-	long start = ms();
-
-	while (!(poll_now(w->fd) & POLLERR)) {
-		check(ms() - start < 20000, "no error");
-		check(sendto(raw, &w->m, sizeof(w->m), 0, (void *)&w->to, sizeof(w->to)) ==
-		      sizeof(w->m), "%s", strerror(errno));
-		sleep_ms(10);
-	}
-	close(raw);
-}
-
 /* An error without a change of state also ends the splice. The application receives the error. */
 static void source_error(void)
 {
 	struct relay r;
-	struct word w;
+	struct unreachable u;
 	long start;
 	char c;
 
 	relay_open(&r, AF_INET, AF_INET);
-	word_for(&w, r.p);
+	unreachable_for(&u, r.p);
 	splice_on(&r);
-	say(&w);
+	say_unreachable(&u);
 	start = ms();
 	while (recv(r.p, &c, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) {
 		check(ms() - start < 20000, "the splice goes on");
@@ -441,18 +360,18 @@ static void source_error(void)
 static void sink_error(void)
 {
 	struct relay r;
-	struct word w;
+	struct unreachable u;
 
 	relay_open(&r, AF_INET, AF_INET);
-	word_for(&w, r.q);
+	unreachable_for(&u, r.q);
 	splice_on(&r);
-	say(&w);
+	say_unreachable(&u);
 	wait_error(r.p, EHOSTUNREACH);
 	check(so_error(r.q) == EHOSTUNREACH, "the sink has none");
 	is_free(&r, 0);
 
 	/* If the sink already has an error, the splice ends in setsockopt(2). */
-	say(&w);
+	say_unreachable(&u);
 	splice_on(&r);
 	check(so_error(r.p) == EHOSTUNREACH, "no error");
 	check(so_error(r.q) == EHOSTUNREACH, "the sink has none");
