@@ -127,7 +127,8 @@ static int hold(void)
 int main(int argc, char **argv)
 {
 	const struct sock_case *groups[] = { call_cases, literal_cases, begin_cases, data_cases,
-					     end_cases, bsd_cases, forward_cases, udp_cases,
+					     end_cases, bsd_cases, page_cases,
+					     page_end_cases, forward_cases, udp_cases,
 					     udp_race_cases, tls_cases, leg_cases,
 					     tls_leg_cases };
 	/* The last two groups are of paired sockets only. */

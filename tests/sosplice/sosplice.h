@@ -53,6 +53,7 @@ int udp_hold(void);
 
 extern const struct sock_case call_cases[], literal_cases[], data_cases[], end_cases[];
 extern const struct sock_case begin_cases[], bsd_cases[], forward_cases[], udp_cases[];
+extern const struct sock_case page_cases[], page_end_cases[];
 extern const struct sock_case udp_race_cases[], leg_cases[];
 extern const struct sock_case tls_cases[], tls_leg_cases[];
 
