@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""Real servers and their load generators: over TCP, paired, and paired with event loops that spin,
-in turn, round by round.
+"""Real servers and their load generators: over TCP, paired with each spin that comes unasked, and
+paired with event loops that spin as they are told to. In turn, round by round.
 
     programs.py measure ROUNDS SECONDS [ROW-REGEX]    in the VM; JSON on stdout
     programs.py report FILE                           prints the table
@@ -13,6 +13,7 @@ import json
 import os
 import pwd
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -23,9 +24,15 @@ sys.path.insert(0, HERE)
 import lab  # noqa: E402
 
 BUILD = os.path.join(HERE, "..", "build", "bench")
-WAYS = {"tcp": "TCP", "paired": "paired", "poll": "paired, spinning"}
+WAYS = {"tcp": "TCP", "asleep": "paired, short_wait 0", "paired": "paired", "longer": "paired, short_wait 100",
+        "poll": "paired, spinning"}
+PAIRED = [way for way in WAYS if way != "tcp"]
 BUSY_POLL = "/proc/sys/net/core/busy_poll"
 POLL_USEC = 50
+SHORT_WAIT = "/sys/module/socksplice/parameters/short_wait"
+# An emulated CPU is about ten times slower than a real one, so a wait that is short there is this one.
+SHORT_WAITS = {"asleep": 0, "longer": 100}
+SHORT_WAIT_DEFAULT = 10
 CGROUP = lab.CGROUPS + "/bench"
 HOST = "127.0.0.1"
 REDIS, NGINX, HAPROXY, MEMCACHED, POSTGRES, GO, NODE = range(7000, 7007)
@@ -214,11 +221,13 @@ def set_way(way):
     else:
         lab.socksplice("policy", "set", "--cgroup", CGROUP)
     lab.write(BUSY_POLL, str(POLL_USEC if way == "poll" else 0))
+    lab.write(SHORT_WAIT, str(SHORT_WAITS.get(way, SHORT_WAIT_DEFAULT)))
 
 
 def sample(host, row, way, amount):
-    before, look = lab.stats(), host.look()
+    before, look, began = lab.stats(), host.look(), time.monotonic()
     value = ROWS[row][1](amount)
+    seconds = time.monotonic() - began
     others = host.others(look)
     after = lab.stats()
     by = lab.paths(before, after)
@@ -226,7 +235,8 @@ def sample(host, row, way, amount):
     polls = after["napi_polls"] - before["napi_polls"]
     if way == "tcp" and by["ring"] or way != "tcp" and (share < 0.9 or not by["ring"]) or (way == "poll") != (polls > 0):
         sys.exit(f"bench {row} {way}: {by} bytes, {polls} polls")
-    return {"value": value, "ring": share, "others": others}
+    spun = (after["busy_poll_nsec"] - before["busy_poll_nsec"]) / 1e9 / seconds
+    return {"value": value, "ring": share, "spun": spun, "others": others}
 
 
 def cpu_of(program):
@@ -311,17 +321,24 @@ def ratios(data):
     is, and whether others on the host disturbed it."""
     for row, ways in data["rows"].items():
         by = medians(ways)
-        for way in ("paired", "poll"):
+        for way in PAIRED:
             yield row, f"{WAYS[way]} to TCP", by[way] / by["tcp"], rough(ways)
 
 
 def lines(data):
-    yield ["requests/s", *WAYS.values(), "paired/TCP", "spinning/TCP", "by ring"]
+    yield ["requests/s", *WAYS.values(), "by ring"]
     for row, ways in data["rows"].items():
         by = medians(ways)
-        ring = min(s["ring"] for w in ("paired", "poll") for s in ways[w])
-        yield [row + (" *" if rough(ways) else ""), *(f"{by[w]:,.0f}" for w in WAYS),
-               f"{by['paired'] / by['tcp']:.2f}x", f"{by['poll'] / by['tcp']:.2f}x", f"{ring:.1%}"]
+        ring = min(s["ring"] for w in PAIRED for s in ways[w])
+        yield [row + (" *" if rough(ways) else ""), *(f"{by[w]:,.0f}" for w in WAYS), f"{ring:.1%}"]
+
+
+def ratio_lines(data):
+    """To TCP, and how much of one CPU the module's own spins took."""
+    yield ["to TCP, and CPUs that spin", *(WAYS[way] for way in PAIRED)]
+    for row, ways in data["rows"].items():
+        by = medians(ways)
+        yield [row, *(f"{by[w] / by['tcp']:.2f}x {statistics.median(s['spun'] for s in ways[w]):.1%}" for w in PAIRED)]
 
 
 def report(path):
@@ -331,13 +348,13 @@ def report(path):
     rounds = max(len(s) for ways in data["rows"].values() for s in ways.values())
     print("", *lab.where(data["machine"]), sep="\n")
     print(f"socksplice {data['commit']}. Medians of {rounds} rounds of {data['seconds']:g} s, all ways in turn in one boot. "
-          f"Spinning: net.core.busy_poll is {data['poll_usec']} us.\n"
+          f"Spinning: net.core.busy_poll is {data['poll_usec']} us. Paired alone: short_wait is {SHORT_WAIT_DEFAULT} us.\n"
           "'by ring' is the least share of the bytes in any paired sample.")
     busy = sum(map(lab.contended, samples))
     if busy:
         print(f"Others took more than {lab.CONTENDED:.0%} of the host's CPUs during {busy} of {len(samples)} samples: those are "
               "dropped, but in rows marked * too few remained.")
-    print("", *lab.grid([*lines(data)]), sep="\n")
+    print("", *lab.grid([*lines(data)]), "", *lab.grid([*ratio_lines(data)]), sep="\n")
     if data["idle"]:
         print("", "redis without a request takes of a CPU: " +
               ", ".join(f"{WAYS[w]} {share:.0%}" for w, share in data["idle"].items()), sep="\n")
