@@ -264,6 +264,8 @@ static enum want want_of(struct world *w, int from, int *err)
 		*err = sink->err;
 		return END;
 	}
+	if (e->dead)
+		return END;	/* its own error has been taken */
 	if (e->in.n)
 		return e->kind == UDP ? want_of_datagram(w, from, err) :
 					want_of_stream(w, from, err);
@@ -301,7 +303,7 @@ static int take_either(struct world *w, int i, int err)
 		other = ELOOP;
 	got = error_of(e->fd);
 	check(got == err || got == other || (e->out.idle && got == ETIMEDOUT) ||
-	      (e->rd_shut && !got) || (sink->foreign && got == sink->err),
+	      ((e->rd_shut || e->dead) && !got) || (sink->foreign && got == sink->err),
 	      "the splice of %d ended with %s, not %s or %s", i, error_name(got),
 	      error_name(err), error_name(other));
 	/* Half of it, as the emulator may deliver several ticks of the kernel's clock at once. */
@@ -312,16 +314,18 @@ static int take_either(struct world *w, int i, int err)
 	return 0;		/* nothing is left in SO_ERROR */
 }
 
-/* The sink has an error, but the next datagram may be what has ended the splice. Or a ring was
- * found that the end of another of its splices has opened since.
+/* The source was reset, or the sink has an error, but the sink's close or the next datagram may be
+ * what has ended the splice. Or a ring was found that the end of another of its splices has opened
+ * since.
  */
 static bool is_ambiguous(const struct world *w, const struct end *e)
 {
 	const struct end *sink = &w->e[e->out.sink];
+	const bool failed = sink->err && sink->foreign, dead = is_sink_dead(sink);
 
 	if (e->kind != UDP)
-		return e->in.n && e->out.ringed;
-	return (e->in.n || e->rd_shut) && ((sink->err && sink->foreign) || is_sink_dead(sink));
+		return e->dead || (e->in.n && e->out.ringed);
+	return (failed && dead) || ((e->in.n || e->rd_shut) && (failed || dead));
 }
 
 /* Looks at one splice. Returns what it still has to do, or NULL. */
@@ -472,8 +476,9 @@ static const char *look(struct world *w, int *who)
 	return found;
 }
 
-/* setsockopt(2) has returned: what was queued has moved, and a splice that cannot go on has ended.
- * Not checked where a splice may be busy for longer, or its bytes may not have come yet.
+/* setsockopt(2) has returned: what was queued has moved. Not checked where a splice may be busy for
+ * longer, or its bytes may not have come yet. A splice that cannot go on may end a moment later: a
+ * softirq may have the sink's lock.
  */
 void check_begun(struct world *w, int i)
 {
@@ -489,7 +494,6 @@ void check_begun(struct world *w, int i)
 	want = want_of(w, i, &err);
 	check(want != MOVE || !e->in.c[0].len, "%llu bytes were queued, and not moved at once",
 	      (unsigned long long)e->in.bytes);
-	check(want != END || !is_source(w, i), "not ended with %s at once", error_name(err));
 }
 
 void settle(struct world *w)

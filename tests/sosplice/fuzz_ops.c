@@ -184,6 +184,8 @@ static bool send_some(struct world *w, int i)
 
 	if (outstanding(w) + len > (w->tight ? TIGHT_MAX : OUTSTANDING_MAX))
 		return false;
+	if (e->wr_shut && is_unsure(w, i))
+		return false;	/* whose EPIPE it would be is open */
 	if (e->kind == TLS || e->wr_shut)
 		take_error(w, i);
 	for (size_t k = 0; k < len; k++)
@@ -195,6 +197,11 @@ static bool send_some(struct world *w, int i)
 		      error_name(e->err), got, error_name(errno));
 		e->err = 0;
 		e->foreign = false;
+		return false;
+	}
+	/* The error that the end of its splice has left. */
+	if (got < 0 && errno != EAGAIN && is_unsure(w, i)) {
+		splice_unspliced(w, i);
 		return false;
 	}
 	if (e->wr_shut || (w->tight && got < 0 && errno != EPIPE)) {
