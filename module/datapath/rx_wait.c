@@ -11,7 +11,9 @@
  * An event loop does not wait in recv(2), but it asks each socket that had bytes once more before
  * it sleeps: by poll(2), or in epoll_wait(2) of a set that is level-triggered. There it may spin,
  * too. It must not keep a loop from its other sockets. So it spins only if the poll before on this
- * CPU was of the same socket: a loop with several busy sockets asks them in turn.
+ * CPU was of the same socket: a loop with several busy sockets asks them in turn. Nor must it keep
+ * a loop from sending its next request: epoll_ctl(2), which such a loop calls to wait until it may
+ * write, asks, too. So it spins only if this end has sent since the poll before, or only reads.
  */
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
@@ -28,6 +30,11 @@
 #include "pair/look.h"
 
 #define SHORT_WAITS	2
+
+/* So many polls in a row that found nothing, while this end sent nothing: it only reads. A loop
+ * that asks for answers polls two or three times between one of them and its next request.
+ */
+#define STREAM_POLLS	8
 
 /* A reader is at the end of a stream if it spins, had bytes at once when it last spun, and has
  * sent nothing since. A poller is if it has sent nothing since its last poll. Such a one looks at
@@ -153,17 +160,21 @@ bool sks_rx_poll_wait(const struct sock *sk, struct pair_end *end)
 	const u64 sent = READ_ONCE(end->ring_bytes) + READ_ONCE(end->tcp_bytes);
 	const bool again = this_cpu_read(polled_last) == end;
 	const s64 budget = short_nsec();
-	const s64 gather = sent == READ_ONCE(end->poll_sent) ? min(GATHER, budget) : 0;
+	const bool answered = sent != READ_ONCE(end->poll_sent);
+	const int quiet = answered ? 0 : min(READ_ONCE(end->poll_quiet) + 1, STREAM_POLLS);
+	const s64 gather = quiet ? min(GATHER, budget) : 0;
 	bool hit = false;
 	u64 start;
 	s64 spun;
 
 	this_cpu_write(polled_last, end);
 	WRITE_ONCE(end->poll_sent, sent);
+	WRITE_ONCE(end->poll_quiet, quiet);
 	if (!budget || !may_be_short())
 		return false;
 	start = local_clock();
-	if (again && READ_ONCE(end->poll_short) >= SHORT_WAITS) {
+	if (again && (!quiet || quiet == STREAM_POLLS) &&
+	    READ_ONCE(end->poll_short) >= SHORT_WAITS) {
 		hit = spin_for_bytes(sk, end, SOCKSPLICE_RX_MARK, start, gather, budget, &spun);
 		if (!hit)
 			WRITE_ONCE(end->poll_short, 0);

@@ -159,8 +159,9 @@ struct pair_end {
 	/* rx_wait.c, sks_rx_poll_wait(): short waits of pollers in a row, and the start of the
 	 * one that may still go on, or 0. By local_clock(). Pollers write them without a lock:
 	 * they only guess how long the next wait is. poll_sent: bytes that this end had sent.
+	 * poll_quiet: polls in a row since it sent.
 	 */
-	unsigned char poll_short;
+	unsigned char poll_short, poll_quiet;
 	u64 poll_began;
 	u64 poll_sent;
 	bool rx_stream_tail;		/* the last reader that spun had bytes at once; rx_wait.c */

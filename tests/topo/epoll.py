@@ -138,10 +138,11 @@ def one_way(messages=500):
 
 class Several:
     """A process that echoes on several connections, all in one set, until their end. So is this one's
-    set, and a round goes over all of them."""
+    set, and a round goes over all of them. If they are to wait, both wait until they may write before
+    they do."""
 
-    def __init__(self, connections):
-        self.connections = connections
+    def __init__(self, connections, wait=False):
+        self.connections, self.wait = connections, wait
         listener = socket.create_server(('127.0.0.1', 0))
         self.pid = os.fork()
         if not self.pid:
@@ -149,7 +150,7 @@ class Several:
             while socks:
                 for fd, _ in self.set.poll():
                     if data := socks[fd].recv(SIZE):
-                        socks[fd].send(data)
+                        self.send(socks[fd], data)
                     else:
                         self.set.unregister(fd)
                         socks.pop(fd).close()
@@ -164,11 +165,19 @@ class Several:
             self.set.register(sock.fileno(), select.EPOLLIN)
         return {sock.fileno(): sock for sock in socks}
 
+    def send(self, sock, data):
+        if self.wait:
+            self.set.modify(sock.fileno(), select.EPOLLOUT)
+            self.set.poll()
+        check(sock.send(data) == len(data), 'a short write')
+        if self.wait:
+            self.set.modify(sock.fileno(), select.EPOLLIN)
+
     def rounds(self, n):
         for i in range(n):
             data = bytes([i % 251]) * SIZE
             for sock in self.socks.values():
-                check(sock.send(data) == SIZE, 'a short write')
+                self.send(sock, data)
             left = dict.fromkeys(self.socks, SIZE)
             while any(left.values()):
                 for fd, _ in self.set.poll():
@@ -192,18 +201,19 @@ def comes_to_spin(measure, who, least):
 
 
 # Without being asked: a loop spins when epoll_wait(2) asks its socket once more before it sleeps, if
-# its waits are short. It does not if several sockets are busy.
+# its waits are short. It does not if several sockets are busy, nor before it sends.
 def before_it_sleeps():
-    one, three = Several(1), Several(3)
+    one, three, waits = Several(1), Several(3), Several(1, wait=True)
     with short_wait(1000):
         comes_to_spin(lambda: hits(one), 'loops that answer', 100)
+        comes_to_spin(lambda: hits(waits), 'loops that wait to write', 100)
         comes_to_spin(one_way, 'readers of streams', 30)
         found = hits(three)
         check(found < 50, 'they spin %d times, for one of three sockets' % found)
     with short_wait(0):
         check(hits(one) == 0, 'they spin, switched off')
-    one.end()
-    three.end()
+    for loops in (one, three, waits):
+        loops.end()
 
 
 run('epoll', before_it_sleeps, off, by_sysctl, by_the_program, by_command, back_to_tcp, unload)
