@@ -24,14 +24,14 @@ sys.path.insert(0, HERE)
 import lab  # noqa: E402
 
 BUILD = os.path.join(HERE, "..", "build", "bench")
-WAYS = {"tcp": "TCP", "asleep": "paired, short_wait 0", "paired": "paired", "longer": "paired, short_wait 100",
+WAYS = {"tcp": "TCP", "asleep": "paired, short_wait 0", "paired": "paired", "longer": "paired, short_wait 200",
         "poll": "paired, spinning"}
 PAIRED = [way for way in WAYS if way != "tcp"]
 BUSY_POLL = "/proc/sys/net/core/busy_poll"
 POLL_USEC = 50
 SHORT_WAIT = "/sys/module/socksplice/parameters/short_wait"
-# An emulated CPU is about ten times slower than a real one, so a wait that is short there is this one.
-SHORT_WAITS = {"asleep": 0, "longer": 100}
+# An emulated CPU is ten to thirty times slower than a real one, so a wait that is short there is this one.
+SHORT_WAITS = {"asleep": 0, "longer": 200}
 SHORT_WAIT_DEFAULT = 10
 CGROUP = lab.CGROUPS + "/bench"
 HOST = "127.0.0.1"
