@@ -37,9 +37,9 @@
 #define STREAM_POLLS	8
 
 /* A reader is at the end of a stream if it spins, had bytes at once when it last spun, and has
- * sent nothing since. A poller is if it has sent nothing since its last poll. Such a one looks at
- * the ring this much later. Each look, and each message that it takes alone, delays the writer,
- * whose cache lines it takes.
+ * sent nothing since. A poller is after STREAM_POLLS. Such a one looks at the ring this much
+ * later. Each look, and each message that it takes alone, delays the writer, whose cache lines it
+ * takes.
  */
 #define GATHER		(2 * NSEC_PER_USEC)
 
