@@ -185,7 +185,7 @@ static bool send_some(struct world *w, int i)
 	if (outstanding(w) + len > (w->tight ? TIGHT_MAX : OUTSTANDING_MAX))
 		return false;
 	if (e->wr_shut && is_unsure(w, i))
-		return false;	/* whose EPIPE it would be is open */
+		return false;	/* EPIPE could be the splice's error or the shutdown's */
 	if (e->kind == TLS || e->wr_shut)
 		take_error(w, i);
 	for (size_t k = 0; k < len; k++)
@@ -199,8 +199,10 @@ static bool send_some(struct world *w, int i)
 		e->foreign = false;
 		return false;
 	}
-	/* The error that the end of its splice has left. */
+	/* The error that the end of its splice has left, or a reset. */
 	if (got < 0 && errno != EAGAIN && is_unsure(w, i)) {
+		check(errno == EPIPE || errno == EFBIG || errno == ELOOP || errno == ENOMSG ||
+		      errno == ETIMEDOUT || errno == ECONNRESET, "%s", error_name(errno));
 		splice_unspliced(w, i);
 		return false;
 	}

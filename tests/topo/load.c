@@ -43,7 +43,7 @@ void address(struct sockaddr_storage *ss, socklen_t *len, const char *addr, unsi
 	}
 }
 
-/* Its port may have connections in TIME_WAIT. */
+/* The port that it will be bound to may have connections in TIME_WAIT. */
 static int stream_socket(const char *addr, int flags, int protocol)
 {
 	const int family = strchr(addr, ':') ? AF_INET6 : AF_INET, on = 1;
