@@ -335,7 +335,7 @@ def lines(data):
 
 def ratio_lines(data):
     """To TCP, and how much of one CPU the module's own spins took."""
-    yield ["to TCP, and CPUs that spin", *(WAYS[way] for way in PAIRED)]
+    yield ["to TCP, and CPUs that the module spins on", *(WAYS[way] for way in PAIRED)]
     for row, ways in data["rows"].items():
         by = medians(ways)
         yield [row, *(f"{by[w] / by['tcp']:.2f}x {statistics.median(s['spun'] for s in ways[w]):.1%}" for w in PAIRED)]

@@ -11,9 +11,10 @@
  * An event loop does not wait in recv(2), but it asks each socket that had bytes once more before
  * it sleeps: by poll(2), or in epoll_wait(2) of a set that is level-triggered. There it may spin,
  * too. It must not keep a loop from its other sockets. So it spins only if the poll before on this
- * CPU was of the same socket: a loop with several busy sockets asks them in turn. Nor must it keep
- * a loop from sending its next request: epoll_ctl(2), which such a loop calls to wait until it may
- * write, asks, too. So it spins only if this end has sent since the poll before, or only reads.
+ * CPU was of the same socket: a loop with several busy sockets asks them in turn. Nor is it to keep
+ * a loop from sending its next request: epoll_ctl(2), which arms EPOLLOUT for that, asks, too. So it
+ * spins only if this end has sent since the last poll that found nothing, or seems only to read.
+ * If the answer to a request is there at the first poll, the next poll still spins in vain.
  */
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
@@ -31,13 +32,13 @@
 
 #define SHORT_WAITS	2
 
-/* So many polls in a row that found nothing, while this end sent nothing: it only reads. A loop
- * that asks for answers polls two or three times between one of them and its next request.
+/* An end seems only to read after so many polls that found nothing since it last sent. A loop that
+ * asks for answers polls two or three times between one of them and its next request.
  */
 #define STREAM_POLLS	8
 
 /* A reader is at the end of a stream if it spins, had bytes at once when it last spun, and has
- * sent nothing since. A poller is after STREAM_POLLS. Such a one looks at the ring this much
+ * sent nothing since. A poller is if it seems only to read. Such a one looks at the ring this much
  * later. Each look, and each message that it takes alone, delays the writer, whose cache lines it
  * takes.
  */

@@ -159,7 +159,7 @@ struct pair_end {
 	/* rx_wait.c, sks_rx_poll_wait(): short waits of pollers in a row, and the start of the
 	 * one that may still go on, or 0. By local_clock(). Pollers write them without a lock:
 	 * they only guess how long the next wait is. poll_sent: bytes that this end had sent.
-	 * poll_quiet: polls in a row since it sent.
+	 * poll_quiet: polls that found nothing since then, up to STREAM_POLLS.
 	 */
 	unsigned char poll_short, poll_quiet;
 	u64 poll_began;
