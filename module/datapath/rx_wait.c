@@ -12,8 +12,8 @@
  * it sleeps: by poll(2), or in epoll_wait(2) of a set that is level-triggered. There it may spin,
  * too. It must not keep a loop from its other sockets. So it spins only if the poll before on this
  * CPU was of the same socket: a loop with several busy sockets asks them in turn. Nor is it to keep
- * a loop from sending its next request: epoll_ctl(2), which arms EPOLLOUT for that, asks, too. So it
- * spins only if this end has sent since the last poll that found nothing, or seems only to read.
+ * a loop from sending its next request: epoll_ctl(2), which arms EPOLLOUT for that, asks, too. So
+ * it spins only if this end has sent since the last poll that found nothing, or seems only to read.
  * If the answer to a request is there at the first poll, the next poll still spins in vain.
  */
 #include <linux/sched/clock.h>
