@@ -131,7 +131,11 @@ struct pair_end {
 
 	refcount_t ref ____cacheline_aligned;
 
-	/* The socket's lock protects all fields from here to @captured. */
+	/* The socket's lock protects all fields from here to @captured. @pins comes first, because
+	 * for arm64 gcc loads two flags in a row together with the six bytes before them. Those
+	 * must not be @ref, which changes without the lock.
+	 */
+	int pins;		/* see sks_end_pin() */
 	bool rx_mid_read;	/* a reader holds rx_mutex and is between two parts of a read */
 	bool spilled;		/* TCP took over, which counts as one spill until the ring reopens;
 				 * also read without the lock
@@ -144,7 +148,6 @@ struct pair_end {
 	bool tx_mid_message;	/* a sender waits for space, with part of its message in the ring */
 	int tx_turns;		/* other tasks that want to send: the rest goes by TCP at once */
 	bool pinned;		/* the end is detached, and its pins hold references */
-	int pins;		/* see sks_end_pin() */
 	int rx_taking;		/* readers, or a disconnect, that wait until no other reads */
 	int rx_partial;		/* readers that dropped the lock and have bytes already */
 	int tcp_readers;	/* tasks in TCP's recvmsg that our functions called */
