@@ -490,6 +490,9 @@ void check_begun(struct world *w, int i)
 	    w->e[e->out.sink].kind == TLS || sends_lost(w, e->out.sink) ||
 	    closes_ring(w, i, e->out.sink))
 		return;
+	/* What another splice sends on the source may be refused at any time. */
+	if (e->in_from >= 0 && sends_lost(w, i))
+		return;
 	want = want_of(w, i, &err);
 	check(want != MOVE || !e->in.c[0].len, "%llu bytes were queued, and not moved at once",
 	      (unsigned long long)e->in.bytes);
