@@ -107,6 +107,7 @@ static void sink_has_own_error(enum kind k)
 		check(!socksplice_moved(r.p), "%lld", (long long)socksplice_moved(r.p));
 	} else {
 		kind_want(k, r.s, 0, 10);
+		wait_moved(r.p, 10);	/* while it sends, the error is not in SO_ERROR */
 	}
 	check(poll_now(r.q) & POLLERR && so_error(r.q) == EFBIG, "the sink's error is gone");
 	if (k == KTLS)
