@@ -91,17 +91,20 @@ def unload():
         echo.loop.set.poll()
         os._exit(0)
     try:
-        polls, limit = counter('napi_polls'), time.monotonic() + 60
-        while counter('napi_polls') < polls + 1000:
-            check(time.monotonic() < limit, 'the thread does not spin')
-        command('drain')
-        subprocess.run(['rmmod', 'socksplice'], check=True, timeout=20)
+        try:
+            polls, limit = counter('napi_polls'), time.monotonic() + 60
+            while counter('napi_polls') < polls + 1000:
+                check(time.monotonic() < limit, 'the thread does not spin')
+            command('drain')
+            subprocess.run(['rmmod', 'socksplice'], check=True, timeout=20)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        echo.rounds(10)
+        echo.end()
     finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    echo.rounds(10)
-    echo.end()
-    subprocess.run(['insmod', os.environ['MODULE_KO'], 'enroll_all=1'], check=True)
+        if not os.path.isdir('/sys/module/socksplice'):
+            subprocess.run(['insmod', os.environ['MODULE_KO'], 'enroll_all=1'], check=True)
 
 
 def hits(echo, rounds=500):

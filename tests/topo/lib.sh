@@ -3,6 +3,9 @@
 # in the project folder, with the module loaded. A test is a function that ends
 # at its first failing command; `try NAME FUNCTION` prints its verdict.
 #
+# On a busy host a connection may be idle for longer than the default path_timeout, and its next bytes
+# would go by TCP. So a test has it at PATH_TIMEOUT seconds, until it loads the module again.
+#
 # Commands in namespaces do not see the cgroups: `ip netns exec` mounts /sys anew.
 # Processes that have to wait for each other do so by their output: a server
 # prints "serving", a client told to hold prints "holding".
@@ -15,6 +18,8 @@ failures=0
 started=()
 PARAMETERS=/sys/module/socksplice/parameters
 ENROLL=$PARAMETERS/enroll_all
+PATH_TIMEOUT=300
+path_timeout=$(cat $PARAMETERS/path_timeout)
 MODULE_KO=${MODULE_KO:-build/${KREL:-$(uname -r)}/socksplice.ko}
 export MODULE_KO
 # In shadow mode connections are matched and counted, and no byte goes by ring.
@@ -65,11 +70,16 @@ ended() { # ended STATUS
 	exit "$status"
 }
 
-trap 'tidy; rm -rf "$tmp"' EXIT
+be_patient() { # be_patient SECONDS
+	[ ! -w $PARAMETERS/path_timeout ] || echo "$1" > $PARAMETERS/path_timeout
+}
+
+trap 'tidy; be_patient "$path_timeout"; rm -rf "$tmp"' EXIT
 
 try() {
 	local status
 	: > "$tmp/why"
+	be_patient "$PATH_TIMEOUT"
 	# Not as a condition: there, the shell would ignore -e.
 	(set -e; trap 'ended $?' EXIT; "$2") > "$tmp/log" 2>&1 </dev/null
 	status=$?
