@@ -131,6 +131,8 @@ void toggler(void)
 	reseed(777);
 	while (!stopped()) {
 		usleep(below(400000));
+		if (atomic_load(&sh->draining))
+			continue;
 		switch (below(5)) {
 		case 0: put(PARAMS "enroll_all", "0"); break;
 		case 1: put(PARAMS "pairing", "0"); break;
@@ -139,10 +141,23 @@ void toggler(void)
 		case 4: put(PARAMS "shadow", "1"); break;
 		}
 		usleep(below(50000));
-		put(PARAMS "enroll_all", "1");
+		if (!atomic_load(&sh->draining))
+			put(PARAMS "enroll_all", "1");
 		put(PARAMS "pairing", "1");
 		put(PARAMS "shadow", "0");
 	}
+}
+
+/* True if the module is unloaded, which it is not with live pairs. Tries for @ms. */
+static bool unload(int ms)
+{
+	for (; syscall(SYS_delete_module, "socksplice", O_NONBLOCK); ms -= 20) {
+		if (ms <= 0 || stopped())
+			return false;
+		usleep(20000);
+	}
+	atomic_fetch_add(&sh->unloads, 1);
+	return true;
 }
 
 void unloader(void)
@@ -156,17 +171,17 @@ void unloader(void)
 	reseed(888);
 	while (!stopped()) {
 		/* with new pairs all the time the count seldom gets to zero */
-		if (!below(3)) {
+		const bool drains = !below(3);
+
+		if (drains) {
+			atomic_store(&sh->draining, true);
 			put(PARAMS "enroll_all", "0");
-			usleep(below(1500000));
 		}
-		if (!syscall(SYS_delete_module, "socksplice", O_NONBLOCK)) {
-			atomic_fetch_add(&sh->unloads, 1);
-			if (syscall(SYS_finit_module, fd, "enroll_all=1", 0)) {
-				bad("the module does not load again: %s", strerror(errno));
-				return;
-			}
+		if (unload(drains ? 5000 : 0) && syscall(SYS_finit_module, fd, "enroll_all=1", 0)) {
+			bad("the module does not load again: %s", strerror(errno));
+			return;
 		}
+		atomic_store(&sh->draining, false);
 		put(PARAMS "enroll_all", "1");
 		usleep(below(300000));
 	}

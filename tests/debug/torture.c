@@ -264,6 +264,8 @@ int main(int argc, char **argv)
 	       atomic_load(&sh->pairs), atomic_load(&sh->ring_bytes));
 	if (!atomic_load(&sh->ring_bytes))
 		bad("no byte went through a ring");
+	if (module && !atomic_load(&sh->unloads))
+		bad("the module was never unloaded");
 	if (atomic_load(&sh->bad)) {
 		printf("not ok torture: %lu complaints\n", atomic_load(&sh->bad));
 		return 1;

@@ -17,6 +17,7 @@ struct shared {
 	atomic_ulong rounds, bytes, refused, no_page, dumps, unloads, bad;
 	atomic_ulong ring_bytes, pairs;
 	atomic_bool stop;
+	atomic_bool draining;	/* the unloader waits for the last pair: nobody enrols sockets */
 };
 
 extern struct shared *sh;
