@@ -33,7 +33,7 @@ kbuild_for() { # kbuild_for KERNEL
 			kbuild=(env "TREE=$BUILD/next-tools" "$ROOT/scripts/in-trixie" make)
 		fi
 		;;
-	6.12-arm64|kasan-arm64|lockdep-arm64|kcsan-arm64) kbuild+=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- CC=aarch64-linux-gnu-gcc-12) ;;
+	6.12-arm64|6.12-16k-arm64|kasan-arm64|lockdep-arm64|kcsan-arm64) kbuild+=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- CC=aarch64-linux-gnu-gcc-12) ;;
 	7-arm64) kbuild=("$ROOT/scripts/in-trixie" make ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu-
 		CC=aarch64-linux-gnu-gcc-14) ;;
 	uml) kbuild+=(ARCH=um SOCKSPLICE_HOOK_BY_OPS=y) ;;

@@ -9,21 +9,27 @@
 #include <sys/mman.h>
 #include <sys/uio.h>
 
-/* @good readable pages, then one that is not; returns the border. */
+static size_t page_size(void)
+{
+	return sysconf(_SC_PAGESIZE);
+}
+
+/* Pages of at least @good readable bytes, then one that is not; returns the border. */
 static char *border(size_t good)
 {
-	char *p = mmap(NULL, good + 4096, PROT_READ | PROT_WRITE,
+	const size_t page = page_size(), room = (good + page - 1) / page * page;
+	char *p = mmap(NULL, room + page, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		fail("mmap");
-	MUST(mprotect(p + good, 4096, PROT_NONE));
-	return p + good;
+	MUST(mprotect(p + room, page, PROT_NONE));
+	return p + room;
 }
 
 static void send_bad_start(void)
 {
-	char *bad = border(4096), b[16];
+	char *bad = border(1), b[16];
 	struct conn k;
 
 	conn_start(&k);
@@ -44,8 +50,7 @@ static void send_bad_middle(void)
 
 	conn_start_with(&k, prep_big_buffers);
 	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
-		size_t room = (good[i] + 4095) & ~4095UL;
-		char *end = border(room);
+		char *end = border(good[i]);
 		uint64_t in = 0, out = 0;
 		long r;
 
@@ -65,7 +70,7 @@ static void send_bad_middle(void)
 
 static void recv_bad_start(void)
 {
-	char *bad = border(4096), b[16];
+	char *bad = border(1), b[16];
 	struct conn k;
 
 	conn_start(&k);
@@ -85,8 +90,7 @@ static void recv_bad_middle(void)
 
 	conn_start_with(&k, prep_big_buffers);
 	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
-		size_t room = (good[i] + 4095) & ~4095UL;
-		char *end = border(room);
+		char *end = border(good[i]);
 		uint64_t out = 0, in = 0;
 		long r;
 
@@ -106,7 +110,7 @@ static void recv_bad_middle(void)
 
 static void recv_bad_second_vector(void)
 {
-	char *bad = border(4096), b[16];
+	char *bad = border(1), b[16];
 	struct iovec v[2] = { { b, 4 }, { bad, 4 } };
 	uint64_t in = 0, out = 0;
 	struct conn k;
@@ -126,7 +130,7 @@ static void recv_bad_second_vector(void)
 /* A bad buffer on a full socket must not spin or hang. */
 static void send_bad_when_full(void)
 {
-	char *bad = border(4096);
+	char *bad = border(1);
 	uint64_t out = 0, in = 0;
 	struct conn k;
 
@@ -148,11 +152,12 @@ void uffd_open(struct uffd *u)
 	if (u->fd < 0)
 		skip("no userfaultfd: %s", strerror(errno));
 	MUST(ioctl(u->fd, UFFDIO_API, &api));
-	u->page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	u->page = mmap(NULL, page_size(), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (u->page == MAP_FAILED)
 		fail("mmap");
 	reg.range.start = (unsigned long)u->page;
-	reg.range.len = 4096;
+	reg.range.len = page_size();
 	MUST(ioctl(u->fd, UFFDIO_REGISTER, &reg));
 }
 
@@ -167,8 +172,8 @@ void uffd_caught(struct uffd *u)
 
 void uffd_release_bytes(struct uffd *u, const void *content, size_t len)
 {
-	static char page[4096] __attribute__((aligned(4096)));
-	struct uffdio_copy copy = { .dst = (unsigned long)u->page, .len = 4096,
+	static char page[65536] __attribute__((aligned(65536)));
+	struct uffdio_copy copy = { .dst = (unsigned long)u->page, .len = page_size(),
 				    .src = (unsigned long)page };
 
 	memcpy(page, content, len);

@@ -16,7 +16,8 @@ import sys
 
 LEVEL, SO_SPLICE = socket.IPPROTO_IP, 0x5350	# of socksplice.h(3)
 # linux/bpf.h
-SYS_BPF, MAP_CREATE, MAP_UPDATE, PROG_LOAD, PROG_ATTACH = 321, 0, 2, 5, 8
+SYS_BPF = {"x86_64": 321, "aarch64": 280}[os.uname().machine]
+MAP_CREATE, MAP_UPDATE, PROG_LOAD, PROG_ATTACH = 0, 2, 5, 8
 SOCKMAP, SK_SKB, SK_SKB_VERDICT, SK_PASS = 15, 14, 38, 1
 
 

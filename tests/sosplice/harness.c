@@ -294,12 +294,13 @@ void hold_page(struct held_page *h)
 {
 	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
 	struct uffdio_api api = { .api = UFFD_API };
+	const size_t size = sysconf(_SC_PAGESIZE);
 
 	h->fd = syscall(SYS_userfaultfd, O_CLOEXEC);
-	h->page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	h->page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	check(h->page != MAP_FAILED, "%s", strerror(errno));
 	reg.range.start = (unsigned long)h->page;
-	reg.range.len = 4096;
+	reg.range.len = size;
 	check(h->fd >= 0 && !ioctl(h->fd, UFFDIO_API, &api) &&
 	      !ioctl(h->fd, UFFDIO_REGISTER, &reg), "%s", strerror(errno));
 }
@@ -314,9 +315,9 @@ void wait_for_fault(struct held_page *h)
 
 void end_fault(struct held_page *h, int first)
 {
-	static int content[1024] __attribute__((aligned(4096)));
+	static int content[16384] __attribute__((aligned(65536)));
 	struct uffdio_copy copy = { .src = (unsigned long)content, .dst = (unsigned long)h->page,
-				    .len = sizeof(content) };
+				    .len = sysconf(_SC_PAGESIZE) };
 
 	content[0] = first;
 	check(!ioctl(h->fd, UFFDIO_COPY, &copy), "%s", strerror(errno));

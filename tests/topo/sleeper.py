@@ -5,11 +5,13 @@ With "splice" in splice(2), of a descriptor that is closed meanwhile.
 Prints "asleep" once it is, and "woken" when it got the byte that was sent then.
 """
 import os
+import platform
 import socket
 import sys
 import threading
 
-RECVFROM, SPLICE = "45", "275"  # numbers of system calls
+# numbers of system calls
+RECVFROM, SPLICE = ("207", "76") if platform.machine() == "aarch64" else ("45", "275")
 
 listener = socket.create_server(("127.0.0.1", 0))
 client = socket.create_connection(listener.getsockname())
