@@ -205,6 +205,7 @@ static void print_condition(FILE *f)
 {
 	const char *c = test.condition, *colon, *end;
 	char name[32];
+	int reg;
 
 	fputs("exists (", f);
 	while (*c) {
@@ -216,7 +217,10 @@ static void print_condition(FILE *f)
 		for (end = colon + 1; isalnum((unsigned char)*end) || *end == '_'; end++)
 			;
 		snprintf(name, sizeof(name), "%.*s", (int)(end - colon - 1), colon + 1);
-		fprintf(f, "%c:X%d", *c, number_of(reg_of(*c - '0', name, false)));
+		reg = reg_of(*c - '0', name, false);
+		if (reg < 0)
+			give_up("a register in the condition");
+		fprintf(f, "%c:X%d", *c, number_of(reg));
 		c = end;
 	}
 	for (int t = 0; t < test.n_threads; t++)

@@ -247,11 +247,15 @@ static bool translate(const char *path, const char *dir)
 {
 	static const char *const kinds[] = { "llsc", "lse" };
 	char to[4096], title[80];
+	FILE *volatile f = NULL;
 	const char *name;
-	FILE *f;
 
 	if (setjmp(unsupported)) {
 		printf("# %s: %s is not understood\n", path, why);
+		if (f) {	/* a part of the test is in it */
+			fclose(f);
+			remove(to);
+		}
 		return true;
 	}
 	name = take(path);
