@@ -21,6 +21,7 @@ static unsigned long interval = HZ;	/* between two probes; at least a second, be
 					 * answer at most two in that time
 					 */
 static unsigned long patience;		/* time that the first unanswered probe is given */
+static unsigned long round_over;	/* jiffies at the end of the last round */
 
 /* One interval may pass before the first probe is sent, and one before it is judged. */
 static void set_times(void)
@@ -131,11 +132,18 @@ static void probe_both(struct pair_end *a, struct pair_end *b)
 
 static void probe_work(struct work_struct *work)
 {
+	unsigned long now = jiffies;
+
 	set_times();
-	sks_pairs_each(&batch, is_used, probe_both);
-	/* The next new pair starts the work again. */
+	if (time_after_eq(now, round_over + interval)) {
+		sks_pairs_each(&batch, is_used, probe_both);
+		now = round_over = jiffies;
+	}
+	/* Looks once a second whether path_timeout is lower now. The next new pair starts the work
+	 * again.
+	 */
 	if (sks_pairs_live())
-		schedule_delayed_work(&probe, interval);
+		schedule_delayed_work(&probe, min(round_over + interval - now, (unsigned long)HZ));
 }
 
 void sks_probe_start(void)
