@@ -11,20 +11,18 @@ import subprocess
 import sys
 import time
 
-from eventloop import (ROUNDS, SIZE, USEC, Echo, Loop, check, command, counter, run, set_spin, short_wait,
-                       sysctl)
+from eventloop import (ROUNDS, SIZE, USEC, Echo, Loop, check, command, counter, instance, run, set_spin,
+                       short_wait, sysctl)
 
 if sys.argv[1:2] in (['--help'], ['-h']):
     print(__doc__)
     sys.exit()
 
-SO_INCOMING_NAPI_ID = 56
-
 
 def spins(expected, flags=0, usec=0, before=lambda echo: None):
     """Runs rounds; the kernel's busy loop is to run, or not, and all goes by ring."""
     echo = Echo(flags, usec)
-    echo.rounds(10)
+    echo.until_named()
     before(echo)
     polls, ring = counter('napi_polls'), counter('ring_bytes')
     start = time.monotonic()
@@ -77,7 +75,7 @@ def back_to_tcp():
     sock = echo.loop.sock
     echo.rounds(1)
     command('pair', 'drop', '--all')
-    check(sock.getsockopt(socket.SOL_SOCKET, SO_INCOMING_NAPI_ID) == 0, 'the id is left')
+    check(instance(sock) == 0, 'the id is left')
     echo.rounds(100)
     echo.end()
 

@@ -14,7 +14,8 @@ import sys
 import time
 import traceback
 
-from eventloop import SIZE, USEC, Echo, Loop, check, command, counter, run, set_spin, short_wait
+from eventloop import (SIZE, USEC, Echo, Loop, check, command, counter, instance, run, set_spin, short_wait,
+                       until_named)
 
 if sys.argv[1:2] in (['--help'], ['-h']):
     print(__doc__)
@@ -22,7 +23,6 @@ if sys.argv[1:2] in (['--help'], ['-h']):
 
 ROUNDS = 500
 LONG = 10 ** 7	# microseconds; a wait that spins to its end takes longer than any case may
-SO_INCOMING_NAPI_ID = 56
 SO_ATTACH_FILTER = 26
 TRACING = '/sys/kernel/tracing'
 
@@ -106,7 +106,7 @@ def exclusive():
     servers = [fork(serve) for _ in range(3)]
     server.close()
     loop = Loop(client, usec=USEC)
-    exchange(loop, 10)
+    until_named(lambda: exchange(loop, 10), client)
     with spinning(2 * ROUNDS * SIZE):
         exchange(loop)
     client.close()
@@ -145,7 +145,7 @@ def shared():
             for loop in loops:
                 check(loop.read() == message(i), 'round %d' % i)
 
-    all_at_once(3)
+    until_named(lambda: all_at_once(3), *[client for client, _ in pairs])
     with spinning(len(loops) * ROUNDS // 4 * 2 * SIZE):
         all_at_once(ROUNDS // 4)
     os.close(stop_write)
@@ -222,9 +222,9 @@ def mixed():
                         check(data == message(i)[:len(data)], 'round %d' % i)
                         left[fd] -= len(data)
 
-        rounds(10)
-        ids = [s.getsockopt(socket.SOL_SOCKET, SO_INCOMING_NAPI_ID) for s in both.values()]
-        check(all(ids) and ids[0] != ids[1], 'the instances are %s' % ids)
+        until_named(lambda: rounds(10), *both.values())
+        ids = [instance(s) for s in both.values()]
+        check(ids[0] != ids[1], 'the instances are %s' % ids)
         with spinning(2 * ROUNDS * SIZE):
             rounds(ROUNDS)
         echo.loop.set.unregister(sock.fileno())
@@ -237,13 +237,12 @@ def timed(what, expected, act):
     """A wait that may spin for ten seconds ends by what @act does."""
     client, server = pair()
     ours, theirs = Loop(client, select.EPOLLRDHUP, LONG), Loop(server)
-    # Ring bytes name the instance. There is none while the module settles after the last pair before
-    # has gone (inflight.h), which takes long on a starved machine.
-    limit = time.monotonic() + 30
-    while not client.getsockopt(socket.SOL_SOCKET, SO_INCOMING_NAPI_ID):
-        check(time.monotonic() < limit, what + ': no instance')
+
+    def exchange_one():
         theirs.write(message(1))
         check(ours.read() == message(1), 'a message')
+
+    until_named(exchange_one, client)
     polls = counter('napi_polls')
     ready_read, ready_write = os.pipe()
 
@@ -316,7 +315,7 @@ def wakes_nobody():
     for usec in 0, LONG:
         echo = Echo(usec=usec)
         with short_wait(0):
-            echo.rounds(10)
+            echo.until_named()
             counts[usec] = wakeups((os.getpid(), echo.pid), lambda: echo.rounds(ROUNDS))
         echo.end()
     print('remark: %d wake-ups asleep, %d spinning, in %d rounds' % (counts[0], counts[LONG], ROUNDS))
