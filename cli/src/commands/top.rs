@@ -149,9 +149,12 @@ impl Sample {
     }
 
     fn sum(&self) -> String {
+        let pairs = match self.rows.len() {
+            1 => "1 pair".into(),
+            n => format!("{n} pairs"),
+        };
         format!(
-            "{} pairs, {} bytes/s by ring, {} by TCP, {} messages/s",
-            self.rows.len(),
+            "{pairs}, {} bytes/s by ring, {} by TCP, {} messages/s",
             short(self.total.ring),
             short(self.total.tcp),
             short(self.total.messages),
@@ -336,7 +339,7 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert_eq!(
             lines[0],
-            "1 pairs, 2000 bytes/s by ring, 10 by TCP, 22 messages/s"
+            "1 pair, 2000 bytes/s by ring, 10 by TCP, 22 messages/s"
         );
         assert!(lines[2].contains("100%") && lines[2].contains("127.0.0.1:40000"));
         let json = document(&sample, 0);
