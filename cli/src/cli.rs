@@ -395,8 +395,8 @@ pub struct PolicySet {
     #[arg(long, requires = "busy_poll")]
     pub busy_poll_epoll: bool,
 
-    /// Bytes that a direction can hold: a power of two from 4K to 1M
-    /// [default: the module's]
+    /// Bytes that a direction can hold: a power of two from 4K to 1M. A ring has at least one page
+    /// of the machine [default: the module's]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub ring: Option<u32>,
 

@@ -126,7 +126,8 @@ static bool opts_valid(const struct socksplice_pair_opts *o)
  */
 static bool set_memory(struct end_memory *memory, const struct socksplice_pair_opts *o)
 {
-	memory->ring_size = o->ring_size ?: READ_ONCE(sks_ring_size);
+	/* One file of policies serves machines with small and with large pages. */
+	memory->ring_size = max_t(u32, o->ring_size ?: READ_ONCE(sks_ring_size), PAGE_SIZE);
 	/* A policy that sets the size of a ring also sets how large the ring may become. */
 	if (o->ring_size || o->ring_max)
 		memory->ring_max = o->ring_max;

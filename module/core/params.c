@@ -20,8 +20,8 @@ struct bounds {
 
 bool sks_ring_size_valid(u32 size)
 {
-	return is_power_of_2(size) && size <= SOCKSPLICE_RING_SIZE_MAX &&
-	       size >= max(SOCKSPLICE_RING_SIZE_MIN, (u32)PAGE_SIZE);
+	return is_power_of_2(size) && size >= SOCKSPLICE_RING_SIZE_MIN &&
+	       size <= SOCKSPLICE_RING_SIZE_MAX;
 }
 
 static bool is_within(const struct bounds *b, unsigned int n)

@@ -175,7 +175,8 @@ enum {
 /**
  * struct socksplice_pair_opts - options of bpf_sock_splice_pair()
  * @ring_size: bytes of the ring that this end sends into. A power of two from
- *	SOCKSPLICE_RING_SIZE_MIN to _MAX, or 0 for the default.
+ *	SOCKSPLICE_RING_SIZE_MIN to _MAX, or 0 for the default. A ring has at least
+ *	one page of the machine.
  * @busy_poll_usec: how long this end's reader spins before it sleeps, in µs,
  *	0 to SOCKSPLICE_BUSY_POLL_MAX, while it is paired. If the socket's own
  *	SO_BUSY_POLL is longer, that counts, up to the same maximum.

@@ -16,6 +16,7 @@ load=$PWD/build/topo/load
 tmp=$(mktemp -d)
 failures=0
 started=()
+page=$(getconf PAGESIZE)
 PARAMETERS=/sys/module/socksplice/parameters
 ENROLL=$PARAMETERS/enroll_all
 PATH_TIMEOUT=300
