@@ -23,7 +23,7 @@
 
 #include "held.h"
 
-#define PAGE		4096
+#define PAGE		65536	/* a multiple of any machine's */
 #ifndef MAP_32BIT
 #define MAP_32BIT	0	/* x86 alone has it, and 32-bit callers beside 64-bit ones */
 #endif
