@@ -325,12 +325,15 @@ def wakes_nobody():
 
 # io_uring spins by the same instance, if a program registers for it (IORING_REGISTER_NAPI).
 def uring():
+    echo = Echo()	# keeps the instance for the programs below
+    echo.until_named()
     for usec, expected in (0, False), (USEC, True):
         polls, ring = counter('napi_polls'), counter('ring_bytes')
         subprocess.run(['build/topo/uring', str(usec), str(ROUNDS), str(SIZE)], check=True)
         polls, ring = counter('napi_polls') - polls, counter('ring_bytes') - ring
         check(ring >= 2 * ROUNDS * SIZE, '%d bytes by ring' % ring)
         check((polls > 0) == expected, '%d polls with %d us' % (polls, usec))
+    echo.end()
 
 
 run('epollsets', exclusive, shared, mixed, ends, wakes_nobody, uring)
