@@ -74,9 +74,11 @@ static void faults_init(void)
 
 	uffd = syscall(SYS_userfaultfd, O_CLOEXEC);
 	check(uffd >= 0 && !ioctl(uffd, UFFDIO_API, &api), "userfaultfd: %s", strerror(errno));
-	pages = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE,
+	pages = mmap(NULL, (PAGES + 1) * PAGE, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
 	check(pages != MAP_FAILED, "%s", strerror(errno));
+	/* mmap(2) aligns to the machine's own page */
+	pages += -(unsigned long)pages & (PAGE - 1);
 	reg.range.start = (unsigned long)pages;
 	reg.range.len = PAGES * PAGE;
 	check(!ioctl(uffd, UFFDIO_REGISTER, &reg), "register: %s", strerror(errno));
