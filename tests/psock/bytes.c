@@ -152,7 +152,7 @@ void case_read_and_splice(void)
 
 		flow_open(&f, k, AF_INET);
 		make_pipe(p, 0);
-		writer_start(&w, &f, len, 1777);
+		writer_start(&w, &f, len, 1777, true);
 		for (int turn = 0; pos < len; turn++) {
 			ssize_t n;
 
@@ -244,7 +244,7 @@ void case_threads(void)
 			s[j] = (struct sharer){ .fd = f.rd, .splices = j % 2 };
 			check(!pthread_create(&s[j].thread, NULL, sharer_run, &s[j]), "thread");
 		}
-		writer_start(&w, &f, len, 30011);
+		writer_start(&w, &f, len, 30011, true);
 		pthread_join(w.thread, NULL);
 		shutdown(f.wr, SHUT_WR);
 		for (int j = 0; j < 6; j++) {
@@ -359,7 +359,7 @@ void case_window(void)
 		long start = ms();
 
 		flow_open(&f, k, AF_INET);
-		writer_start(&w, &f, len, 65536);
+		writer_start(&w, &f, len, 65536, false);
 		wait_readable(f.rd);
 		splice_stream(f.rd, 0, len, 65536, 0);
 		pthread_join(w.thread, NULL);

@@ -30,7 +30,6 @@
 #define STEPS_MAX	40
 #define UNREAD_MAX	30000	/* all of it fits into any receive buffer */
 #define SENDS_MAX	12	/* unread ones, as small ones cost much memory each */
-#define RECORD		1000
 
 enum what {
 	SEND,		/* by the way of the session's kind */

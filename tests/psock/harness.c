@@ -186,6 +186,15 @@ bool uncharged(int fd)
 	return true;
 }
 
+static bool writer_waits(const struct writer *w)
+{
+	uint64_t read = atomic_load(&consumed);
+
+	if (w->drained)
+		return read < w->pos / RECORD * RECORD;
+	return w->window && w->pos - read > w->window;
+}
+
 static void *writer_run(void *arg)
 {
 	struct writer *w = arg;
@@ -193,7 +202,7 @@ static void *writer_run(void *arg)
 	while (w->len) {
 		size_t n = w->len < w->chunk ? w->len : w->chunk;
 
-		while (w->window && w->pos - atomic_load(&consumed) > w->window)
+		while (writer_waits(w))
 			sched_yield();
 		send_stream(w->fd, w->pos, n);
 		w->pos += n;
@@ -210,13 +219,18 @@ void writer_go(struct writer *w)
 /* A parser charges each record with the whole buffer that it is cut from. Bulk
  * data of small records overruns the receive buffer, and the kernel then loses
  * its way, with read(2) as well: the writer stays a few records ahead only.
+ *
+ * With a parser the kernel counts as read what is left of earlier packets. read(2) then takes
+ * copied_seq past bytes that the parser waits for, and nothing wakes it again, without our module
+ * too. So where read(2) takes part, the next bytes follow once all records are read.
  */
-void writer_start(struct writer *w, const struct flow *f, size_t len, size_t chunk)
+void writer_start(struct writer *w, const struct flow *f, size_t len, size_t chunk, bool reads)
 {
 	*w = (struct writer){ .fd = f->wr, .len = len, .chunk = chunk };
 	if (f->kind == KIND_STRP || f->kind == KIND_STRP_REDIR) {
 		w->window = 4000;
 		w->chunk = chunk < 4000 ? chunk : 4000;
+		w->drained = reads && f->kind == KIND_STRP;
 	}
 	atomic_store(&consumed, 0);
 	writer_go(w);
@@ -234,8 +248,8 @@ void transfer(enum kind kind, int family, size_t len, size_t send_chunk, size_t 
 
 	flow_open(&f, kind, family);
 	if (kind == KIND_STRP || kind == KIND_STRP_REDIR)
-		len = (len < 200000 ? len + 999 : 200000) / 1000 * 1000;
-	writer_start(&w, &f, len, send_chunk);
+		len = (len < 200000 ? len + RECORD - 1 : 200000) / RECORD * RECORD;
+	writer_start(&w, &f, len, send_chunk, false);
 	splice_stream(f.rd, 0, len, chunk, pipe_size);
 	pthread_join(w.thread, NULL);
 	if (through_psock(kind))

@@ -29,6 +29,7 @@ struct writer {
 	int fd;
 	uint64_t pos;
 	size_t len, chunk, window;
+	bool drained;	/* waits until all whole records are read */
 };
 
 struct reader {
@@ -90,9 +91,11 @@ uint32_t meminfo(int fd, int which);	/* SO_MEMINFO */
  */
 bool uncharged(int fd);
 
-/* A thread that sends what @w says, or all of @len by the way of the flow. */
+/* A thread that sends what @w says, or all of @len by the way of the flow. @reads: the reader
+ * uses read(2) as well as splice(2).
+ */
 void writer_go(struct writer *w);
-void writer_start(struct writer *w, const struct flow *f, size_t len, size_t chunk);
+void writer_start(struct writer *w, const struct flow *f, size_t len, size_t chunk, bool reads);
 
 /* A thread that splices @len bytes and checks them. */
 void reader_go(struct reader *r, int fd, uint64_t pos, size_t len);

@@ -183,7 +183,7 @@ void flow_open(struct flow *f, enum kind kind, int family)
 	case KIND_STRP:
 		attach(f, "parser", "dst", BPF_SK_SKB_STREAM_PARSER);
 		attach(f, "verdict", "dst", BPF_SK_SKB_STREAM_VERDICT);
-		rule(f, f->rd, (struct rule){ .action = RULE_PASS, .record = 1000 });
+		rule(f, f->rd, (struct rule){ .action = RULE_PASS, .record = RECORD });
 		put(f, "dst", 0, f->rd);
 		return;
 	case KIND_REDIR:
@@ -196,7 +196,7 @@ void flow_open(struct flow *f, enum kind kind, int family)
 		if (kind == KIND_REDIR_HASH)
 			to.action = RULE_TO_HASH;
 		if (kind == KIND_STRP_REDIR) {
-			to.record = 1000;
+			to.record = RECORD;
 			attach(f, "parser", "src", BPF_SK_SKB_STREAM_PARSER);
 		}
 		attach(f, "verdict", "src", BPF_SK_SKB_STREAM_VERDICT);

@@ -12,6 +12,9 @@
 
 struct bpf_object;
 
+/* The bytes of a record of KIND_STRP and KIND_STRP_REDIR. */
+#define RECORD	1000
+
 /* How bytes written to flow.wr come to flow.rd. */
 enum kind {
 	KIND_TCP,		/* not in any map */
@@ -30,7 +33,7 @@ enum kind {
 				 */
 	KIND_MSG_VERDICT,	/* likewise; the reader has a verdict program */
 	KIND_MSG_APPLY,		/* KIND_MSG in portions of 1000 bytes */
-	KIND_STRP,		/* a parser cuts records of 1000 bytes, the verdict passes them */
+	KIND_STRP,		/* a parser cuts RECORDs, the verdict passes them */
 	KIND_STRP_REDIR,	/* likewise, redirected from another connection */
 	KIND_MAX,
 };
