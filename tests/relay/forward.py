@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from lib import (Relay, Echo, accept, case, check, done, is_reset, listener, meanwhile, read_all,
+from lib import (TIME, Relay, Echo, accept, case, check, done, is_reset, listener, meanwhile, read_all,
                  read_exactly, reset, target)
 
 IN_VM = bool(os.environ.get("VM_OUT"))
@@ -161,6 +161,23 @@ def reset_after_end(mode):
         check((line := p.relay.line())["bytes_up"] == sent + 5, line)
         if mode == "sosplice":
             check(line["sosplice_up"] > 5, line)
+
+
+def resets_after_end(mode):
+    """An end that has ended its stream resets the connection. The other end, silent, learns of it."""
+    for side in ("client", "target"):
+        with Pair(mode) as p:
+            first, second = (p.client, p.target) if side == "client" else (p.target, p.client)
+            second.sendall(b"begin")
+            check(read_exactly(first, 5) == b"begin")
+            first.sendall(b"some")
+            first.shutdown(socket.SHUT_WR)
+            check(read_all(second) == b"some")
+            reset(first)
+            ended = select.poll()
+            ended.register(second, 0)   # poll(2) reports POLLHUP unasked
+            check(ended.poll(TIME * 1000), "not passed on")
+            p.ended(f"{side}-error")
 
 
 def early_answer(mode):
@@ -368,7 +385,7 @@ def silence(mode):
         check(read_exactly(p.client, len(LATE)) == LATE)
 
 
-CASES = [half_closes, much, slow_reader, resets, reset_after_end, killed, early_answer, limit, idle, idle_stuck, bandwidth,
+CASES = [half_closes, much, slow_reader, resets, reset_after_end, resets_after_end, killed, early_answer, limit, idle, idle_stuck, bandwidth,
          shared_bandwidth, both_bandwidths, bulk_among_small, live_counts, round_trips, silence]
 
 if __name__ == "__main__":

@@ -141,6 +141,25 @@ impl Stream {
         rustix::net::getpeername(self).is_ok()
     }
 
+    /// Waits until a TCP connection has failed, by a reset or a timeout, and returns the error.
+    pub async fn failed(&self) -> io::Error {
+        while self.is_connected() {
+            if let Err(e) = self.ready(Interest::ERROR).await {
+                return e;
+            }
+            // tokio also remembers an error that an earlier splice has left: forget that.
+            let _ = self.try_io(Interest::ERROR, || {
+                if self.is_connected() {
+                    Err(io::ErrorKind::WouldBlock.into())
+                } else {
+                    Ok(())
+                }
+            });
+        }
+        self.take_error()
+            .unwrap_or_else(|| io::ErrorKind::ConnectionReset.into())
+    }
+
     /// Returns the socket's own address if it is a TCP socket. That of an IPv4 connection to a socket
     /// of both families is an IPv4 address, as the peer's is.
     pub fn local_address(&self) -> Option<SocketAddr> {

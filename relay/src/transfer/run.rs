@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Runs both directions of a link at the same time, until both streams have ended.
 
+use std::future::pending;
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -37,10 +39,19 @@ impl Link {
         let up = Direction::new(self, true).run();
         let down = Direction::new(self, false).run();
         pin!(up, down);
+        // Exists once one stream has ended. In a box, so that an idle connection is small.
+        let mut failure = None;
         loop {
+            let failed = async {
+                match &mut failure {
+                    Some(failure) => Pin::as_mut(failure).await,
+                    None => pending().await,
+                }
+            };
             let (is_up, end) = tokio::select! {
                 end = &mut up, if !self.up.is_done() => (true, end),
                 end = &mut down, if !self.down.is_done() => (false, end),
+                (which, e) = failed => return Box::pin(self.cut(Ending::Error(which, e))).await,
                 () = stop.cancelled() => return Box::pin(self.cut(Ending::Stopped)).await,
             };
             let (source, sink) = if is_up {
@@ -59,6 +70,10 @@ impl Link {
                         self.target.close_resets(false);
                         return Ending::Closed;
                     }
+                    // Nothing reads from this end any more, so only this notices a reset.
+                    failure = Some(Box::pin(async move {
+                        (source, self.end(source).failed().await)
+                    }));
                     continue;
                 }
                 End::Limit => Ending::Limit,
