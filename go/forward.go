@@ -133,6 +133,7 @@ type forwarder struct {
 	traffic [2]Traffic // each written by its own direction alone
 	mu      sync.Mutex
 	done    [2]bool // under mu
+	copying [2]bool // under mu: direction i calls io.Copy, so nothing notices a reset of its sink
 	failure *Error  // under mu
 	failed  int     // under mu: the index of its connection
 }
@@ -191,12 +192,57 @@ func (f *forwarder) passEnd(i int) error {
 	return err
 }
 
+// awaitReset waits, after the end of the stream of ends[i], until the other direction is over too or
+// the connection of ends[i] was reset, and then returns the error. Nothing reads from that end any
+// more, so a copy finds a reset only when it has bytes to write. The kernel notices it for a splice.
+func (f *forwarder) awaitReset(i int) error {
+	if f.ends[i].tcp == nil {
+		return nil
+	}
+	raw, err := f.ends[i].tcp.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	// Each change of the connection wakes this, also the shutdown at the end of the other direction.
+	raw.Read(func(fd uintptr) bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.done[1-i] {
+			return true
+		}
+		if _, e := unix.Getpeername(int(fd)); e == nil {
+			return false
+		}
+		if f.copying[1-i] {
+			err = unix.ECONNRESET
+			f.fail(i, err)
+		}
+		return true
+	})
+	return err
+}
+
+// beginCopy records that direction i copies from now on. It returns an error if awaitReset of the
+// other one has left a reset to the kernel's splice before.
+func (f *forwarder) beginCopy(i int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.copying[i] = true
+	if f.done[1-i] && !f.ends[1-i].connected() {
+		return unix.ECONNRESET
+	}
+	return nil
+}
+
 // pass forwards in one direction, from ends[i] to the other end.
 func (f *forwarder) pass(i int) {
 	source, sink := f.ends[i], f.ends[1-i]
-	failed, err, complete := f.end(i, f.carry(&f.traffic[i], source, sink))
+	failed, err, complete := f.end(i, f.carry(i))
 	if complete {
 		failed, err = 1-i, f.passEnd(i)
+		if err == nil {
+			failed, err = i, f.awaitReset(i)
+		}
 	}
 	if err == nil {
 		return
@@ -214,8 +260,9 @@ func (f *forwarder) pass(i int) {
 	}
 }
 
-// carry moves bytes until the source's stream has ended.
-func (f *forwarder) carry(t *Traffic, source, sink end) error {
+// carry moves bytes until the stream of ends[i] has ended.
+func (f *forwarder) carry(i int) error {
+	t, source, sink := &f.traffic[i], f.ends[i], f.ends[1-i]
 	if source.tcp == nil || sink.tcp == nil {
 		t.Refused = ErrNotTCP
 	} else if err := Splice(source.tcp, sink.tcp, Options{}); err == nil {
@@ -236,6 +283,9 @@ func (f *forwarder) carry(t *Traffic, source, sink end) error {
 		return err
 	}
 	t.Way = ByCopy
+	if err := f.beginCopy(i); err != nil {
+		return err
+	}
 	n, err := io.Copy(sink.Conn, source.Conn)
 	t.Copied = n
 	return err

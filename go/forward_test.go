@@ -185,6 +185,37 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// An end that has ended its stream resets the connection, while the other end is silent.
+func TestResetAfterEnd(t *testing.T) {
+	for _, side := range []string{"client", "server"} {
+		t.Run(side, func(t *testing.T) {
+			client, server, done := start(t)
+			begin(t, client, server)
+			first, second := client, server
+			if side == "server" {
+				first, second = server, client
+			}
+			first.CloseWrite()
+			if _, err := second.Read(make([]byte, 1)); err != io.EOF {
+				t.Fatalf("no end of the stream: %v", err)
+			}
+			first.SetLinger(0)
+			first.Close()
+			select {
+			case r := <-done:
+				var failure *Error
+				if !errors.As(r.err, &failure) || failure.Conn.RemoteAddr().String() != first.LocalAddr().String() {
+					t.Fatalf("%v is not of the %s", r.err, side)
+				}
+				check(t, r.report.AToB, 1)
+				check(t, r.report.BToA, 1)
+			case <-time.After(time.Minute):
+				t.Fatal("the reset is not noticed")
+			}
+		})
+	}
+}
+
 // A server answers, and closes before it has read everything: a reset.
 func TestEarlyAnswer(t *testing.T) {
 	client, server, done := start(t)

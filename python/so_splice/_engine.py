@@ -105,6 +105,10 @@ def is_connected(s: socket.socket) -> bool:
     return True
 
 
+def _reset() -> OSError:
+    return ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+
 def _unsent(s: socket.socket) -> int:
     """Bytes that s has not sent, or that its peer has not acknowledged."""
     try:
@@ -290,19 +294,31 @@ class Engine:
         return True, True
 
     def interest(self) -> Dict[socket.socket, int]:
-        """Returns the events of poll(2) to wait for."""
+        """Returns the events of poll(2) to wait for. 0 stands for those that it reports unasked."""
         events: Dict[socket.socket, int] = {}
         for flow in self.flows:
             if flow.held:
                 events[flow.sink] = events.get(flow.sink, 0) | select.POLLOUT
             elif not flow.is_done():
                 events[flow.source] = events.get(flow.source, 0) | select.POLLIN
+                if self._reads_no_more(flow):
+                    events.setdefault(flow.sink, 0)     # poll(2) reports a reset unasked
         return events
+
+    def _reads_no_more(self, flow: Flow) -> bool:
+        """Whether nothing reads from the sink of a flow any more, so that no call finds a reset.
+        The kernel notices it for a splice."""
+        other = self.flows[1] if flow is self.flows[0] else self.flows[0]
+        return flow.state is _State.CARRY and other.is_done()
 
     def _step(self, i: int) -> bool:
         flow, other = self.flows[i], self.flows[1 - i]
         try:
-            return flow.step()
+            if flow.step():
+                return True
+            if not self._reads_no_more(flow) or is_connected(flow.sink):
+                return False
+            raise _SinkError(_reset(), False)
         except EOFError:
             self._end_of_stream(i)
         except _SinkError as e:
@@ -323,14 +339,13 @@ class Engine:
 
     def _end_of_stream(self, i: int) -> None:
         flow, other = self.flows[i], self.flows[1 - i]
-        reset = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
         flow.finish()
         if self.failure:
             return
         if not other.is_done() and not is_connected(flow.source):
             # After a reset of the source, a write of the other flow may have taken the error. A read
             # then only finds an end of stream.
-            self._fail(reset, i)
+            self._fail(_reset(), i)
             self.stop()
             return
         try:
@@ -340,7 +355,7 @@ class Engine:
                 self._fail(e, 1 - i)
                 self.stop()
             elif other.is_done():
-                self._fail(reset, 1 - i)
+                self._fail(_reset(), 1 - i)
             # Else the other flow reads from this socket, and finds the error.
 
     def _fail(self, error: OSError, side: int) -> None:

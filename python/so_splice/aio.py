@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import select
 import socket
 import time
@@ -51,14 +52,19 @@ async def _ready(engine: Engine) -> None:
             event.set_result(None)
 
     wanted = engine.interest()
-    try:
+    with contextlib.ExitStack() as undo:
         for s, events in wanted.items():
             if events & select.POLLIN:
                 loop.add_reader(s, wake)
+                undo.callback(loop.remove_reader, s)
             if events & select.POLLOUT:
                 loop.add_writer(s, wake)
+                undo.callback(loop.remove_writer, s)
+            if not events:
+                # A loop of asyncio cannot wait for a reset alone. An epoll instance can, and is
+                # readable then.
+                resets = undo.enter_context(select.epoll())
+                resets.register(s, 0)
+                loop.add_reader(resets, wake)
+                undo.callback(loop.remove_reader, resets)
         await event
-    finally:
-        for s in wanted:
-            loop.remove_reader(s)
-            loop.remove_writer(s)

@@ -140,6 +140,24 @@ class Forwards:
                 self.assertEqual((raised.exception.side, raised.exception.errno), (side, errno.ECONNRESET))
                 self.check(raised.exception.report, 1, 1)
 
+    def test_reset_after_end(self):
+        """An end that has ended its stream resets the connection, while the other end is silent."""
+        for side in "ab":
+            with self.subTest(side):
+                if side == "b":
+                    self.tearDown()
+                    self.setUp()
+                first, second = (self.client, self.server) if side == "a" else (self.server, self.client)
+                relay = self.start()
+                self.exchange(self.client, self.server)
+                first.shutdown(socket.SHUT_WR)
+                self.assertEqual(second.recv(1), b"")
+                reset(first)
+                with self.assertRaises(so_splice.ForwardError) as raised:
+                    relay.join()
+                self.assertEqual(raised.exception.side, side)
+                self.check(raised.exception.report, 1, 1)
+
     def test_early_answer(self):
         """A server answers, and closes before it has read everything: a reset."""
         relay = self.start()

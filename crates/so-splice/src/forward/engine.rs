@@ -107,9 +107,13 @@ impl Engine {
             match flow.state {
                 State::Done => {}
                 _ if flow.waits_for_sink() => ends[1 - i].writable = true,
-                state => {
+                State::Spliced => {
                     ends[i].readable = true;
-                    ends[i].error = state == State::Spliced;
+                    ends[i].error = true;
+                }
+                _ => {
+                    ends[i].readable = true;
+                    ends[1 - i].error = self.flows[1 - i].is_done();
                 }
             }
         }
@@ -121,6 +125,9 @@ impl Engine {
         let (source, sink) = (ends[i], ends[1 - i]);
         match self.flows[i].step(source, sink) {
             Step::Moved => return true,
+            Step::Blocked if self.is_lost(i, sink) => {
+                self.sink_failed(i, io::Error::from_raw_os_error(libc::ECONNRESET), ends);
+            }
             Step::Blocked => return false,
             Step::Eof => self.end_of_stream(i, ends),
             Step::Source(e) | Step::Loop(e) => {
@@ -140,6 +147,14 @@ impl Engine {
             Step::Sink(e) => self.sink_failed(i, e, ends),
         }
         true
+    }
+
+    /// True if the sink of a flow that waits was reset after the end of its own stream. Nothing
+    /// reads from it any more, so no other call finds that. The kernel notices it for a splice.
+    fn is_lost(&self, i: usize, sink: &impl Socket) -> bool {
+        self.flows[i].state == State::Carry
+            && self.flows[1 - i].is_done()
+            && !sys::is_connected(sink)
     }
 
     fn end_of_stream<S: Socket>(&mut self, i: usize, ends: [&S; 2]) {
