@@ -7,8 +7,11 @@ use std::env;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+#[cfg(feature = "mio")]
+use std::time::Instant;
 
 use so_splice::{Error, Options, Report, Side, Way};
 
@@ -252,17 +255,22 @@ fn is_reset(socket: &mut TcpStream, before: &[u8]) {
     assert_eq!(got, before);
 }
 
+/// A byte each way.
+fn exchange(client: &mut TcpStream, server: &mut TcpStream) {
+    client.write_all(b"x").unwrap();
+    server.write_all(b"y").unwrap();
+    let mut got = [0];
+    server.read_exact(&mut got).unwrap();
+    client.read_exact(&mut got).unwrap();
+}
+
 #[test]
 fn a_reset_is_passed_on() {
     each(|driver, way| {
         for side in [Side::A, Side::B] {
             let [mut client, a, b, mut server] = ends();
             let relay = thread::spawn(move || driver(way, a, b));
-            client.write_all(b"x").unwrap();
-            server.write_all(b"y").unwrap();
-            let mut got = [0];
-            server.read_exact(&mut got).unwrap();
-            client.read_exact(&mut got).unwrap();
+            exchange(&mut client, &mut server);
             let mut other = if side == Side::A {
                 reset(client);
                 server
@@ -286,26 +294,19 @@ fn a_reset_after_an_end_is_noticed() {
     each(|driver, way| {
         for side in [Side::A, Side::B] {
             let [mut client, a, b, mut server] = ends();
-            let relay = thread::spawn(move || driver(way, a, b));
-            client.write_all(b"x").unwrap();
-            server.write_all(b"y").unwrap();
-            let mut got = [0];
-            server.read_exact(&mut got).unwrap();
-            client.read_exact(&mut got).unwrap();
+            let (tell, ended) = mpsc::channel();
+            thread::spawn(move || tell.send(driver(way, a, b)));
+            exchange(&mut client, &mut server);
             let (first, mut silent) = if side == Side::A {
                 (client, server)
             } else {
                 (server, client)
             };
             first.shutdown(Shutdown::Write).unwrap();
-            assert_eq!(silent.read(&mut got).unwrap(), 0);
+            assert_eq!(silent.read(&mut [0]).unwrap(), 0);
             reset(first);
-            let start = Instant::now();
-            while !relay.is_finished() {
-                assert!(start.elapsed() < Duration::from_secs(60), "{way:?}");
-                thread::sleep(Duration::from_millis(1));
-            }
-            let error = relay.join().unwrap().unwrap_err();
+            let result = ended.recv_timeout(Duration::from_secs(60));
+            let error = result.expect("the reset is not noticed").unwrap_err();
             assert_eq!(error.side(), side);
             let report = error.report();
             assert_eq!((report.a_to_b.total(), report.b_to_a.total()), (1, 1));

@@ -141,7 +141,8 @@ impl Stream {
         rustix::net::getpeername(self).is_ok()
     }
 
-    /// Waits until a TCP connection has failed, by a reset or a timeout, and returns the error.
+    /// Waits until a TCP connection has failed, by a reset or a timeout, and returns the error. That
+    /// of a Unix socket always counts as connected.
     pub async fn failed(&self) -> io::Error {
         while self.is_connected() {
             if let Err(e) = self.ready(Interest::ERROR).await {
