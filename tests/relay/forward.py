@@ -110,19 +110,24 @@ def slow_reader(mode):
         p.ended("closed", len(UP) * 20, 0)
 
 
-def resets(mode):
+def each_end(mode):
+    """Yields for each end, as `first`, a new connection on which both directions have begun. A
+    direction that meets a reset before it begins goes on by copy."""
     for side in ("client", "target"):
         with Pair(mode) as p:
             first, second = (p.client, p.target) if side == "client" else (p.target, p.client)
-            # Bytes both ways show that both directions have begun. A direction that meets a reset
-            # before it begins goes on by copy.
             second.sendall(b"begin")
             check(read_exactly(first, 5) == b"begin")
             first.sendall(b"some")
             check(read_exactly(second, 4) == b"some")
-            reset(first)
-            check(is_reset(second) == (True, b""), "not passed on")
-            p.ended(f"{side}-error")
+            yield side, p, first, second
+
+
+def resets(mode):
+    for side, p, first, second in each_end(mode):
+        reset(first)
+        check(is_reset(second) == (True, b""), "not passed on")
+        p.ended(f"{side}-error")
 
 
 def is_closed_for_reading(relay, client, seconds):
@@ -165,19 +170,14 @@ def reset_after_end(mode):
 
 def resets_after_end(mode):
     """An end that has ended its stream resets the connection. The other end, silent, learns of it."""
-    for side in ("client", "target"):
-        with Pair(mode) as p:
-            first, second = (p.client, p.target) if side == "client" else (p.target, p.client)
-            second.sendall(b"begin")
-            check(read_exactly(first, 5) == b"begin")
-            first.sendall(b"some")
-            first.shutdown(socket.SHUT_WR)
-            check(read_all(second) == b"some")
-            reset(first)
-            ended = select.poll()
-            ended.register(second, 0)   # poll(2) reports POLLHUP unasked
-            check(ended.poll(TIME * 1000), "not passed on")
-            p.ended(f"{side}-error")
+    for side, p, first, second in each_end(mode):
+        first.shutdown(socket.SHUT_WR)
+        check(read_all(second) == b"", "other bytes came")
+        reset(first)
+        ended = select.poll()
+        ended.register(second, 0)   # poll(2) reports POLLHUP unasked
+        check(ended.poll(TIME * 1000), "not passed on")
+        p.ended(f"{side}-error")
 
 
 def early_answer(mode):
