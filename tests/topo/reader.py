@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """reader.py fin|open: a reader that is stopped with bytes to read.
 
-Prints "stopped PID" then; once somebody lets the reader go on, "whole" if it got
-every byte, in order, and the end of file or an answer's way back.
+Prints "stopped" then. Once somebody lets the reader go on, it fails unless the reader gets
+every byte, in order, and with fin the end of file, and its answer comes back.
 """
 import os
 import signal
@@ -39,7 +39,8 @@ client.sendall(MESSAGE)
 client.sendall(b"last")
 if fin:
     client.shutdown(socket.SHUT_WR)
-print("stopped", child, flush=True)
+print("stopped", flush=True)
 answer = client.recv(4, socket.MSG_WAITALL)
 _, status = os.waitpid(child, 0)
-print("whole" if answer == b"seen" and status == 0 else "damaged", flush=True)
+if answer != b"seen" or status != 0:
+    sys.exit(f"damaged: the reader ended with {status}, and its answer is {answer}")
