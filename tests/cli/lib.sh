@@ -88,6 +88,23 @@ within() { # within SECONDS COMMAND...: it comes true
 	done
 }
 
+# spawn COMMAND…: starts it in the background. The shell opens the files of the redirections at
+# this call before it starts the process. In `COMMAND > FILE &` the process does so, and until then
+# FILE may have what an earlier process has said.
+spawn() {
+	"$@" <&0 &
+}
+
+# until_said WORD FILE…: waits until the process that was spawned last has written WORD to a FILE
+until_said() {
+	local word=$1
+	shift
+	until grep -qs "$word" "$@"; do
+		kill -0 $! || fail "it ended: $(cat "$@")"
+		sleep 0.05
+	done
+}
+
 # is WHAT ACTUAL EXPECTED
 is() {
 	[ "$2" = "$3" ] || fail "$1 is '$2', not '$3'"
