@@ -6,13 +6,14 @@ import hashlib
 import os
 import select
 import socket
+import statistics
 import struct
 import subprocess
 import sys
 import threading
 import time
 
-from lib import (TIME, Relay, Echo, accept, case, check, done, is_reset, listener, meanwhile, read_all,
+from lib import (TIME, Relay, Echo, accept, case, check, done, in_time, is_reset, listener, meanwhile, read_all,
                  read_exactly, reset, target)
 
 IN_VM = bool(os.environ.get("VM_OUT"))
@@ -29,6 +30,7 @@ class Pair:
         self.relay = Relay(f"[[listener]]\nlisten = '127.0.0.1:0'\nto = '{target(self.server)}'\n"
                            f"mode = '{mode}'\n{more}")
         self.mode = mode
+        self.began = time.monotonic()
         self.client, self.target = self.connect()
 
     def connect(self):
@@ -208,14 +210,16 @@ def limit(mode):
 def idle(mode):
     with Pair(mode, "idle = '700ms'\n") as p:
         # Bytes in one direction keep the whole connection.
+        last = p.began
         for _ in range(10):
-            p.client.sendall(b"x")
-            read_exactly(p.target, 1)
+            before, last = last, time.monotonic()
+            with in_time(before, 0.7):
+                p.client.sendall(b"x")
+                read_exactly(p.target, 1)
             time.sleep(0.2)
-        began = time.monotonic()
         cut, _ = is_reset(p.client)
-        took = time.monotonic() - began
-        check(cut and 0.3 < took < 2 + 3 * IN_VM, f"reset: {cut}, after {took:.2f} s")
+        took = time.monotonic() - last
+        check(cut and 0.69 < took < 10, f"reset: {cut}, after {took:.2f} s")
         check(is_reset(p.target)[0], "the target was not reset")
         p.ended("idle", 10, 0)
 
@@ -225,10 +229,11 @@ def idle_stuck(mode):
     for more in ("", "bandwidth = '100M'\n"):
         with Pair(mode, f"idle = '700ms'\n{more}") as p:
             # Both directions have moved bytes before.
-            p.client.sendall(LATE)
-            check(read_exactly(p.target, len(LATE)) == LATE)
-            p.target.sendall(LATE)
-            check(read_exactly(p.client, len(LATE)) == LATE)
+            with in_time(p.began, 0.7):
+                p.client.sendall(LATE)
+                check(read_exactly(p.target, len(LATE)) == LATE)
+                p.target.sendall(LATE)
+                check(read_exactly(p.client, len(LATE)) == LATE)
 
             def send():
                 try:
@@ -317,13 +322,16 @@ def bulk_among_small(mode):
         dripping = meanwhile(drip)
         bulk = meanwhile(p.client.sendall, bytes(500_000))
         read_exactly(p.target, 100_000)
-        began = time.monotonic()
-        read_exactly(p.target, 400_000)
-        took = time.monotonic() - began
+        times = []
+        for _ in range(8):
+            began = time.monotonic()
+            read_exactly(p.target, 50_000)
+            times.append(time.monotonic() - began)
         stop.set()
         dripping.join()
         bulk.join()
-        share = 400_000 / (took * 204_800)
+        # The median: a moment in which the machine is slow spoils one part.
+        share = 50_000 / (statistics.median(times) * 204_800)
         print(f"# {mode}: the bulk sender gets {share:.0%}")
         check(share > 0.8, f"the bulk sender gets {share:.0%}")
         for pair in small:
@@ -337,9 +345,11 @@ def live_counts(mode):
         read_exactly(p.target, len(UP))
         p.target.sendall(LATE)
         read_exactly(p.client, len(LATE))
-        state = p.relay.until(lambda s: s["connections"][0]["bytes_up"] == len(UP), "/connections")
-        entry = state["connections"][0]
-        check(entry["bytes_down"] == len(LATE) and entry["mode_up"] == mode, entry)
+        def counted(state):
+            entry = state["connections"][0]
+            return (entry["bytes_up"], entry["bytes_down"]) == (len(UP), len(LATE))
+        entry = p.relay.until(counted, "/connections")["connections"][0]
+        check(entry["mode_up"] == mode, entry)
         if mode == "sosplice":
             shown = subprocess.run(["socksplice", "splice", "show"], capture_output=True, text=True, check=True)
             check(str(len(UP)) in shown.stdout, "the module counts otherwise:", shown.stdout)

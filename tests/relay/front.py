@@ -2,6 +2,7 @@
 """Tests where connections go, and which are allowed: balancing, health, PROXY headers, SNI, CONNECT,
 SOCKS5, Unix sockets, IPv6, limits."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -11,8 +12,8 @@ import subprocess
 import threading
 import time
 
-from lib import (Echo, Relay, accept, case, certificate, check, done, is_reset, listener, meanwhile, path, port,
-                 read_all, read_exactly, run, target, write)
+from lib import (Echo, Relay, accept, case, certificate, check, check_in_time, done, in_time, is_reset, listener,
+                 meanwhile, path, port, read_all, read_exactly, run, target, write)
 
 
 def one(listen, more):
@@ -243,7 +244,7 @@ def proxy_out():
 
 def proxy_in():
     server = listener()
-    more = f"to = '{target(server)}'\nproxy_in = 'any'\nproxy_out = 'v1'\ndeny = '10.9.0.0/16'\nheader_timeout = '500ms'\n"
+    more = f"to = '{target(server)}'\nproxy_in = 'any'\nproxy_out = 'v1'\ndeny = '10.9.0.0/16'\n"
     with Relay(simple(more)) as relay:
         with relay.connect() as client:
             client.sendall(b"PROXY TCP4 10.1.2.3 10.4.5.6 1000 80\r\ndata")
@@ -253,15 +254,19 @@ def proxy_in():
             s.close()
         line = relay.line()
         check(line["client"] == "10.1.2.3:1000" and line["via"].startswith("127.0.0.1:"), line)
-        for bad, reason in ((b"GET / HTTP/1.0\r\n\r\n", "bad-header"), (b"PROXY TCP4 1.2", "header-timeout")):
-            with relay.connect() as client:
-                client.sendall(bad)
-                check(is_reset(client)[0], "not reset")
-            check(relay.line()["reason"] == reason)
+        with relay.connect() as client:
+            client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            check(is_reset(client)[0], "not reset")
+        check(relay.line()["reason"] == "bad-header")
         with relay.connect() as client:
             client.sendall(b"PROXY TCP4 10.9.2.3 10.4.5.6 1000 80\r\ndata")
             check(is_reset(client)[0], "not denied")
         relay.until(lambda s: s["listeners"]["one"]["ended"].get("denied") == 1)
+    with Relay(simple(more + "header_timeout = '500ms'\n")) as relay, relay.connect() as client:
+        with contextlib.suppress(ConnectionResetError):     # its time may be over
+            client.sendall(b"PROXY TCP4 1.2")
+        check(is_reset(client)[0], "not reset")
+        check(relay.line()["reason"] == "header-timeout")
     with Relay(simple(f"to = '{target(server)}'\nproxy_in = 'any'\nproxy_from = '10.0.0.0/8'\n")) as relay:
         check(relay.turns_away(), "believed")
 
@@ -294,7 +299,7 @@ class Tls:
 def tls():
     servers = [Tls("a"), Tls("b", ["h2"]), Tls("other")]
     a, b, other = (s.to() for s in servers)
-    more = (f"to = '{other}'\nheader_timeout = '500ms'\n"
+    more = (f"to = '{other}'\n"
             f"[[listener.route]]\nsni = ['a.example', '*.a.example']\nto = '{a}'\n"
             f"[[listener.route]]\nsni = 'b.example'\nalpn = 'h2'\nto = '{b}'\n")
     with Relay(simple(more)) as relay:
@@ -361,9 +366,8 @@ def long_hello():
 def slow_headers():
     """A client that sends its header byte by byte has the same time limit as others."""
     with Relay(simple("front = 'tls'\nto = '127.0.0.1:1'\nheader_timeout = '1s'\n")) as relay:
+        began = time.monotonic()
         with relay.connect() as s:
-            began = time.monotonic()
-
             def drip():
                 try:
                     for byte in b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03" + bytes(500):
@@ -374,7 +378,7 @@ def slow_headers():
             meanwhile(drip)
             check(is_reset(s)[0], "not reset")
             took = time.monotonic() - began
-            check(0.9 < took < 4, f"ended after {took:.1f} s")
+            check(1 <= took < 20, f"ended after {took:.1f} s")
         check(relay.line()["reason"] == "header-timeout")
 
 
@@ -416,9 +420,13 @@ def late_requests():
     for front, begin, answer in (("connect", b"CONNECT 127.0.0.1:1 HTTP/1.1\r\n", b"HTTP/1.1 408 "),
                                  ("socks5", b"\5\1\0\5\1", b"\5\0\5\1"), ("socks5", b"\5", b"")):
         more = f"front = '{front}'\nconnect_to = '127.0.0.0/8'\nheader_timeout = '300ms'\n"
-        with Relay(simple(more)) as relay, relay.connect() as s:
-            s.sendall(begin)
-            got = is_reset(s)[1]
+        with Relay(simple(more)) as relay:
+            began = time.monotonic()
+            with relay.connect() as s:
+                with in_time(began, 0.3):
+                    s.sendall(begin)
+                check_in_time(began, 0.3)
+                got = is_reset(s)[1]
             check(got.startswith(answer) and bool(got) == bool(answer), front, begin, got)
             check(relay.line()["reason"] == "header-timeout")
 
@@ -505,8 +513,10 @@ def rates():
         took = time.monotonic() - began
         check(0.8 < took < 5, f"20 connections at 10 a second took {took:.1f} s")
     with Relay(simple(f"to = '{echo.to()}'\nrate_per_source = 3\n")) as relay:
+        began = time.monotonic()
         cut = sum(relay.turns_away() for _ in range(8))
-        check(3 <= cut <= 5, cut, "of 8 were turned away")
+        served = 3 + 3 * (time.monotonic() - began)     # at most
+        check(8 - served <= cut <= 5, cut, "of 8 were turned away")
 
 
 def networks():
