@@ -504,6 +504,7 @@ def activation_unix():
             relay.said.until("Listening on")
             ask("passed.sock")
             ask("own.sock")
+            relay.begun()   # it takes signals
             pid = relay.pid
             if upgrade:
                 relay.signal(signal.SIGUSR2)
@@ -516,6 +517,7 @@ def activation_unix():
     with Relay(both, before=before, wait=False) as relay:
         relay.said.until("Listening on")
         ask("passed.sock")
+        relay.begun()
         relay.reload(config(echo.to()))
         check(files() == ["passed.sock"], "after a reload:", files())
 
