@@ -35,6 +35,8 @@
 #include <sys/syscall.h>
 #include <linux/sockios.h>
 
+#include "ticks.h"
+
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #define KIB 1024
 #define MIB (1024 * 1024)
@@ -138,11 +140,6 @@ void fill(void *buf, size_t len, uint64_t pos);
  * idle pair behind, whose first bytes go by TCP.
  */
 void *filled(size_t len);
-/* By the kernel's count of ticks, in which time-outs are counted. A clock is not
- * good enough: it goes on where a tick comes late, and a CPU may see the tick
- * before the clock.
- */
-long ms_now(void);
 uint64_t sum(const void *buf, size_t len);
 bool is_pattern(const void *buf, size_t len, uint64_t pos);
 long send_pattern(int fd, size_t len, uint64_t *pos, int flags);

@@ -281,23 +281,6 @@ void *filled(size_t len)
 	return buf;
 }
 
-long ms_now(void)
-{
-	struct timespec tick;
-	unsigned long jiffies;
-	FILE *f = fopen("/proc/timer_list", "r");
-	char line[256];
-
-	clock_getres(CLOCK_MONOTONIC_COARSE, &tick);
-	while (f && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "jiffies: %lu", &jiffies) == 1) {
-			fclose(f);
-			return jiffies * (tick.tv_nsec / 1000000);
-		}
-	}
-	fail("no jiffies in /proc/timer_list");
-}
-
 bool is_pattern(const void *buf, size_t len, uint64_t pos)
 {
 	const unsigned char *p = buf;
