@@ -131,6 +131,7 @@ void say_result(long ret);	/* or errno */
 int get_int(int fd, int level, int name);
 bool set_int(int fd, int level, int name, int v);
 bool sleeps_in_recv(const struct side *s);
+void note_unpaired(void);	/* the operation goes back to TCP */
 bool is_told_late(const struct side *s);	/* that there is enough for its mark */
 bool signalled(int sig);	/* since it was last asked */
 

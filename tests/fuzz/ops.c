@@ -123,6 +123,13 @@ static void op_send_held(const struct op *op)
 		set_int(s->fd, IPPROTO_TCP, TCP_CORK, 0);
 }
 
+static bool dropped;	/* the pair has been un-paired */
+
+void note_unpaired(void)
+{
+	dropped = true;
+}
+
 static void op_send_oob(const struct op *op)
 {
 	struct side *s = &side[op->end], *peer = &side[other(op->end)];
@@ -133,6 +140,7 @@ static void op_send_oob(const struct op *op)
 	if (n > 2000)
 		n = 2000;
 	fill(send_area(), n, s->pos);
+	note_unpaired();
 	errno = 0;
 	if (sent(op, call_send(&(struct op){ .by = op->by }, s->fd, n, MSG_OOB)) > 0)
 		peer->urgent = true;
@@ -163,8 +171,6 @@ static void op_send_zerocopy(const struct op *op)
 	e = (void *)CMSG_DATA(CMSG_FIRSTHDR(&m));
 	say("  completion %d %d, %d to %d", e->ee_origin, e->ee_code, e->ee_info, e->ee_data);
 }
-
-static bool dropped;	/* the pair has been un-paired */
 
 /* A pair that returns to TCP reports a reached mark a little late. */
 bool is_told_late(const struct side *s)
@@ -385,7 +391,7 @@ static void drop(void)
 {
 	struct pair_info info;
 
-	dropped = true;
+	note_unpaired();
 	if (env.paired && !pairs_find(conn.cookie[0], conn.cookie[1], &info))
 		pairs_drop(info.id);
 }

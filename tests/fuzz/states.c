@@ -48,6 +48,8 @@ void op_option(const struct op *op)
 	if (options[i].name == TCP_ULP && options[i].level == IPPROTO_TCP &&
 	    (s->avail || s->asleep))
 		return left_out("unread bytes");
+	if (options[i].name == TCP_ULP && options[i].level == IPPROTO_TCP)
+		note_unpaired();
 	/* These options wake the socket to report room for sending. */
 	if (((options[i].name == TCP_NOTSENT_LOWAT && options[i].level == IPPROTO_TCP) ||
 	     (options[i].name == SO_SNDBUF && options[i].level == SOL_SOCKET)) &&
