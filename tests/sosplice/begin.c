@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "sosplice.h"
@@ -273,10 +274,18 @@ static void on_one_cpu(int fifo)
 	check(!sched_setscheduler(0, fifo ? SCHED_FIFO : SCHED_OTHER, &p), "%s", strerror(errno));
 }
 
+struct sleeper {
+	int fd;
+	int tid;	/* 0 until it is on its CPU */
+};
+
 static void *reading(void *arg)
 {
+	struct sleeper *s = arg;
+
 	on_one_cpu(0);
-	stream_read(*(int *)arg, 0, 1000);
+	__atomic_store_n(&s->tid, gettid(), __ATOMIC_RELEASE);
+	stream_read(s->fd, 0, 1000);
 	return NULL;
 }
 
@@ -300,20 +309,25 @@ static void on_signal(int sig)
 static void interrupted(void)
 {
 	struct sigevent to_me = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1 };
-	const struct itimerspec soon = { .it_value.tv_nsec = 100000000 };
+	const struct timespec soon = { .tv_nsec = 100000000 };
+	const struct itimerspec again = { .it_value = soon, .it_interval = soon };
 	const struct sigaction act = { .sa_handler = on_signal };
 	struct splice s = {};
+	struct sleeper sleeper = {};
 	pthread_t reader, hog;
 	bool hogs = false;
 	struct relay r;
 	timer_t timer;
 	long start;
-	int before, err;
+	int before, err, tid;
 
 	relay_open(&r, AF_INET, AF_INET);
 	before = module_refs();
-	check(!pthread_create(&reader, NULL, reading, &r.p), "no thread");
-	sleep_ms(200);		/* if it is not asleep yet, the call is not interrupted */
+	sleeper.fd = r.p;
+	check(!pthread_create(&reader, NULL, reading, &sleeper), "no thread");
+	while (!(tid = __atomic_load_n(&sleeper.tid, __ATOMIC_ACQUIRE)))
+		sched_yield();
+	check(wait_asleep(tid, SYS_read), "the reader has ended");
 	sigaction(SIGUSR1, &act, NULL);
 	to_me._sigev_un._tid = gettid();
 	check(!timer_create(CLOCK_MONOTONIC, &to_me, &timer), "%s", strerror(errno));
@@ -322,8 +336,9 @@ static void interrupted(void)
 	while (!__atomic_load_n(&hogs, __ATOMIC_RELAXED))
 		sleep_ms(1);
 	s.sp_fd = r.q;
-	check(!timer_settime(timer, 0, &soon, NULL), "%s", strerror(errno));
+	check(!timer_settime(timer, 0, &again, NULL), "%s", strerror(errno));
 	err = socksplice_splice(r.p, &s) ? errno : 0;
+	timer_delete(timer);
 	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
 	check(err == EINTR, "%s", strerror(err));
 	check(!pthread_join(hog, NULL), "no hog");

@@ -46,7 +46,8 @@ struct splicing {
 	uint32_t id;
 	int64_t max, moved;
 	int64_t surplus;	/* counted, but the model has not seen these bytes come yet */
-	long idle, began;	/* ms; idle 0: it has none that could run out */
+	long idle;		/* ms; 0: it has no idle time that could run out */
+	long began;		/* tick_ms(), if it has one */
 	bool ringed;		/* it has been part of a ring */
 	bool traced, loops;	/* TCP looks for loops before the first byte */
 };

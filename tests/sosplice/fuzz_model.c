@@ -292,7 +292,7 @@ static int take_either(struct world *w, int i, int err)
 {
 	struct end *e = &w->e[i];
 	const struct end *sink = &w->e[e->out.sink];
-	const long took = ms() - e->out.began;
+	const long took = e->out.idle ? tick_ms() - e->out.began : 0;
 	int got, other = err;
 
 	if (e->err)
@@ -306,8 +306,7 @@ static int take_either(struct world *w, int i, int err)
 	      ((e->rd_shut || e->dead) && !got) || (sink->foreign && got == sink->err),
 	      "the splice of %d ended with %s, not %s or %s", i, error_name(got),
 	      error_name(err), error_name(other));
-	/* Half of it, as the emulator may deliver several ticks of the kernel's clock at once. */
-	check(got != ETIMEDOUT || !e->out.idle || took >= e->out.idle / 2, "after %ld ms, not %ld", took,
+	check(got != ETIMEDOUT || !e->out.idle || took >= e->out.idle, "after %ld ms, not %ld", took,
 	      e->out.idle);
 	if (got)
 		tally->ended[got]++;

@@ -442,7 +442,7 @@ static void op_splice(struct world *w, int from, int to)
 {
 	struct end *p = &w->e[from];
 	struct splice s = { .sp_fd = w->e[to].fd };
-	long idle = 0, began = ms();
+	long idle = 0, began = 0;
 	bool reasons[REASONS];
 	int err;
 
@@ -454,8 +454,10 @@ static void op_splice(struct world *w, int from, int to)
 	/* At the limit a splice shows its count when it ends. With kTLS that may wait for room. */
 	if (w->tight && (p->kind == TLS || w->e[to].kind == TLS))
 		s.sp_max = 0;
-	if (!pick(w, 8) && !has_empty(&p->in))
+	if (!pick(w, 8) && !has_empty(&p->in)) {
 		idle = 10 + pick(w, 30);
+		began = tick_ms();
+	}
 	s.sp_idle.tv_usec = idle * 1000;
 	if (!idle && !pick(w, 4))
 		s.sp_idle.tv_sec = 1000;

@@ -164,6 +164,17 @@ uint64_t counter(const char *name)
 	die("the module has no counter %s", name);
 }
 
+uint64_t wait_counter(const char *name, uint64_t least)
+{
+	const long start = ms();
+	uint64_t value;
+
+	while ((value = counter(name)) < least)
+		check(ms() - start < 20000, "%s is %llu, not %llu", name, (unsigned long long)value,
+		      (unsigned long long)least);
+	return value;
+}
+
 int so_error(int fd)
 {
 	socklen_t len = sizeof(int);
@@ -219,15 +230,14 @@ size_t stream_give(int fd, uint64_t pos)
 uint64_t fill(int fd, uint64_t pos)
 {
 	uint64_t done = 0;
-	long quiet = ms();
+	int vain = 0;
 
-	while (ms() - quiet < 300) {
+	while (vain < 30) {
 		size_t n = stream_give(fd, pos + done);
 
 		done += n;
-		if (n)
-			quiet = ms();
-		else
+		vain = n ? 0 : vain + 1;
+		if (!n)
 			sleep_ms(10);
 	}
 	return done;

@@ -247,6 +247,7 @@ static void sink_has_unread(void)
 	check(poll_now(r.q) & POLLIN, "%x", poll_now(r.q));
 	stream_write(r.s, 30001, 1000);
 	stream_read(r.q, 1, 31000);
+	wait_moved(r.p, 20000);
 	went(20000, 20000);
 	/* Spliced the other way, the stream continues at the same place. */
 	stream_write(r.s, 31001, 5000);
@@ -367,6 +368,7 @@ static void reader_of_32_bit(void)
 	splice_on(&r);
 	stream_write(r.c, 0, 1000);
 	stream_read(r.s, 0, 1000);
+	wait_moved(r.p, 1000);
 	went(1000, 1000);
 	check(!socksplice_unsplice(r.p), "%s", strerror(errno));
 	stream_write(r.c, 1000, 100);
@@ -386,6 +388,7 @@ static void loop_after_unpairing(void)
 	splice_on(&r);
 	stream_write(r.c, 0, 5000);
 	stream_read(r.s, 0, 5000);
+	wait_moved(r.p, 5000);
 	went(5000, 0);
 	check(setsockopt(r.c, IPPROTO_TCP, TCP_ULP, "socksplice-none", 15), "there is such a ULP");
 	splice_fds(r.s, r.c, 0, 0);

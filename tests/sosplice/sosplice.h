@@ -20,7 +20,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../behave/ticks.h"
 #include "socksplice.h"
+
+#define CASE_SECONDS	60	/* a case that takes longer hangs; a long one sets alarm(2) anew */
 
 #define check(cond, fmt, ...) do {					\
 	if (!(cond))							\
@@ -78,6 +81,8 @@ size_t stream_take(int fd, uint64_t pos);
 
 /* The counter's value, from the module. */
 uint64_t counter(const char *name);
+/* Waits until it is at least that: it follows shortly after a socket's own count. Returns it. */
+uint64_t wait_counter(const char *name, uint64_t least);
 
 /* What is there already, such as a sysctl. */
 void write_file(const char *path, const char *text);
