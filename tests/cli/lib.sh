@@ -100,8 +100,17 @@ until_said() {
 	local word=$1
 	shift
 	until grep -qs "$word" "$@"; do
-		kill -0 $! || fail "it ended: $(cat "$@")"
+		# It may have ended just after it wrote the word.
+		kill -0 $! || grep -qs "$word" "$@" || fail "it ended: $(cat "$@")"
 		sleep 0.05
+	done
+}
+
+freeze() { # freeze PID…: stops processes, and returns when they are stopped
+	local process
+	kill -STOP "$@"
+	for process; do
+		until grep -q '^State:.*stopped' "/proc/$process/status"; do sleep 0.05; done
 	done
 }
 
