@@ -22,7 +22,7 @@ if sys.argv[1:2] in (['--help'], ['-h']):
     sys.exit()
 
 ROUNDS = 500
-LONG = 10 ** 7	# microseconds; a wait that spins to its end takes longer than any case may
+LONG = 2 ** 31 - 1	# microseconds; a wait that spins to its end takes longer than the test may
 SO_ATTACH_FILTER = 26
 TRACING = '/sys/kernel/tracing'
 
@@ -234,7 +234,7 @@ def mixed():
 
 
 def timed(what, expected, act):
-    """A wait that may spin for ten seconds ends by what @act does."""
+    """A wait that may spin for half an hour ends by what @act does."""
     client, server = pair()
     ours, theirs = Loop(client, select.EPOLLRDHUP, LONG), Loop(server)
 
@@ -258,11 +258,8 @@ def timed(what, expected, act):
     pid = fork(actor)
     server.close()
     os.write(ready_write, b'x')
-    began = time.monotonic()
     events = dict(ours.set.poll()).get(client.fileno(), 0)
-    took = time.monotonic() - began
     check(events & expected, '%s: events %#x' % (what, events))
-    check(took < LONG / 2e6, '%s: after %.1f s' % (what, took))
     reap([pid])
     return ours
 

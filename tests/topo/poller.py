@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """poller.py USEC COUNT [EVERY]: a reader with SO_BUSY_POLL. The sender sends each byte once
-the reader sleeps, or every EVERY microseconds.
+the reader sleeps, or EVERY microseconds after that.
 """
 import socket
 import sys
 import threading
 import time
+
+from asleep import is_asleep_in
 
 SO_BUSY_POLL = 46
 
@@ -18,16 +20,11 @@ for _ in range(2):  # the first bytes arm the ring
 server.setsockopt(socket.SOL_SOCKET, SO_BUSY_POLL, int(sys.argv[1]))
 
 
-def sleeps(thread):
-    with open(f"/proc/self/task/{thread.native_id}/stat", encoding="ascii") as f:
-        return f.read().rsplit(")", 1)[1].split()[0] == "S"
-
-
 def when_asleep(count):
     for _ in range(count):
         reader = threading.Thread(target=server.recv, args=(1,))
         reader.start()
-        while not sleeps(reader):
+        while not is_asleep_in(reader, "recvfrom"):
             pass
         client.sendall(b"x")
         reader.join()
@@ -41,6 +38,8 @@ def regularly(count, every):
     reader = threading.Thread(target=read)
     reader.start()
     for _ in range(count):
+        while not is_asleep_in(reader, "recvfrom"):
+            pass
         time.sleep(every / 1e6)  # this interval is under test; it does not wait for an event
         client.sendall(b"x")
     client.close()

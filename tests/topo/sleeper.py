@@ -5,13 +5,11 @@ With "splice" in splice(2), of a descriptor that is closed meanwhile.
 Prints "asleep" once it is. Fails unless it gets the byte that is sent then.
 """
 import os
-import platform
 import socket
 import sys
 import threading
 
-# numbers of system calls
-RECVFROM, SPLICE = ("207", "76") if platform.machine() == "aarch64" else ("45", "275")
+from asleep import is_asleep_in
 
 listener = socket.create_server(("127.0.0.1", 0))
 client = socket.create_connection(listener.getsockname())
@@ -36,10 +34,8 @@ def read():
 
 reader = threading.Thread(target=read)
 reader.start()
-while True:
-    with open(f"/proc/{os.getpid()}/task/{reader.native_id}/syscall") as file:
-        if file.read().split()[0] == (SPLICE if splices else RECVFROM):
-            break
+while not is_asleep_in(reader, "splice" if splices else "recvfrom"):
+    pass
 if splices:
     os.close(source)  # cannot be entered again
 print("asleep", flush=True)
