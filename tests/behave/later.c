@@ -76,12 +76,10 @@ static struct tcp_info info(int fd)
 	return i;
 }
 
-/* Not what was sent again: where a CPU stops, TCP may take a packet for lost. */
 static void say_counted(const char *when, const struct tcp_info *a, const struct tcp_info *b)
 {
 	say("%s: sent %llu, acked %llu, received %llu", when,
-	    b->tcpi_bytes_sent - b->tcpi_bytes_retrans - a->tcpi_bytes_sent + a->tcpi_bytes_retrans,
-	    b->tcpi_bytes_acked - a->tcpi_bytes_acked,
+	    b->tcpi_bytes_sent - a->tcpi_bytes_sent, b->tcpi_bytes_acked - a->tcpi_bytes_acked,
 	    b->tcpi_bytes_received - a->tcpi_bytes_received);
 	say("segments with data go out %d, come in %d, all %d %d",
 	    b->tcpi_data_segs_out > a->tcpi_data_segs_out,
@@ -116,8 +114,10 @@ static void tcp_info(void)
 	eb = info_acked(k.b);
 	say_counted("a", &a, &ea);
 	say_counted("b", &b, &eb);
-	say("state %d options %#x scale %d %d advmss %u pmtu %u", ea.tcpi_state, ea.tcpi_options,
-	    ea.tcpi_snd_wscale, ea.tcpi_rcv_wscale, ea.tcpi_advmss, ea.tcpi_pmtu);
+	say("state %d ca_state %d options %#x scale %d %d advmss %u pmtu %u retrans %u lost %u",
+	    ea.tcpi_state, ea.tcpi_ca_state, ea.tcpi_options, ea.tcpi_snd_wscale,
+	    ea.tcpi_rcv_wscale, ea.tcpi_advmss, ea.tcpi_pmtu,
+	    ea.tcpi_total_retrans, ea.tcpi_lost);
 	conn_proof(&k);
 	say_ret("another ULP", setsockopt(k.a, IPPROTO_TCP, TCP_ULP, "no such one", 11));
 	traffic(&k);

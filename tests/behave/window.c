@@ -241,7 +241,7 @@ static void linger(int seconds, size_t bytes)
 	conn_proof(&k);
 	t0 = tick_ms();
 	SAY(close(k.a));
-	say("waited %d", tick_ms() - t0 >= 900 * seconds);
+	say("waited %d", tick_ms() - t0 >= 900);
 	close(k.b);
 }
 

@@ -95,13 +95,14 @@ spawn() {
 	"$@" <&0 &
 }
 
-# until_said WORD FILE…: waits until the process that was spawned last has written WORD to a FILE
+# until_said WORD FILE…: waits until the process that was started last has written WORD to a FILE
 until_said() {
-	local word=$1
+	local word=$1 until=$((SECONDS + 30))
 	shift
 	until grep -qs "$word" "$@"; do
 		# It may have ended just after it wrote the word.
 		kill -0 $! || grep -qs "$word" "$@" || fail "it ended: $(cat "$@")"
+		[ "$SECONDS" -lt "$until" ] || fail "it does not say $word: $(cat "$@")"
 		sleep 0.05
 	done
 }

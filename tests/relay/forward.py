@@ -6,7 +6,6 @@ import hashlib
 import os
 import select
 import socket
-import statistics
 import struct
 import subprocess
 import sys
@@ -217,9 +216,11 @@ def idle(mode):
                 p.client.sendall(b"x")
                 read_exactly(p.target, 1)
             time.sleep(0.2)
+        began = time.monotonic()
         cut, _ = is_reset(p.client)
-        took = time.monotonic() - last
-        check(cut and 0.69 < took < 10, f"reset: {cut}, after {took:.2f} s")
+        now = time.monotonic()
+        check(cut and now - last > 0.69 and now - began < 2 + 3 * IN_VM,
+              f"reset: {cut}, {now - last:.2f} s after the last byte")
         check(is_reset(p.target)[0], "the target was not reset")
         p.ended("idle", 10, 0)
 
@@ -322,16 +323,13 @@ def bulk_among_small(mode):
         dripping = meanwhile(drip)
         bulk = meanwhile(p.client.sendall, bytes(500_000))
         read_exactly(p.target, 100_000)
-        times = []
-        for _ in range(8):
-            began = time.monotonic()
-            read_exactly(p.target, 50_000)
-            times.append(time.monotonic() - began)
+        began = time.monotonic()
+        read_exactly(p.target, 400_000)
+        took = time.monotonic() - began
         stop.set()
         dripping.join()
         bulk.join()
-        # The median: a moment in which the machine is slow spoils one part.
-        share = 50_000 / (statistics.median(times) * 204_800)
+        share = 400_000 / (took * 204_800)
         print(f"# {mode}: the bulk sender gets {share:.0%}")
         check(share > 0.8, f"the bulk sender gets {share:.0%}")
         for pair in small:

@@ -372,12 +372,8 @@ def udp_server_returns():
 def udp_idle():
     with UdpRelay("--idle", "1") as relay:
         client = relay.client()
-
-        def source():   # without an answer: its session may be over by then
-            client.send(b"a")
-            return relay.server.recvfrom(100)[1]
-        first = source()
-        while source() == first:
+        source = relay.ask(client, b"a")
+        while relay.ask(client, b"b") == source:
             time.sleep(3)
         client.close()
         check(relay.sums()[0] == 2, "not a second session")

@@ -7,6 +7,8 @@
 
 #include "tls.h"
 
+#define CASE_SECONDS	60
+
 static int failed;
 
 static void run(const struct sock_case *c)

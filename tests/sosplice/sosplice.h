@@ -23,8 +23,6 @@
 #include "../behave/ticks.h"
 #include "socksplice.h"
 
-#define CASE_SECONDS	60	/* a case that takes longer hangs; a long one sets alarm(2) anew */
-
 #define check(cond, fmt, ...) do {					\
 	if (!(cond))							\
 		die("%s:%d: %s: " fmt, __FILE_NAME__, __LINE__, #cond, ##__VA_ARGS__); \

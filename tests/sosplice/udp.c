@@ -229,11 +229,12 @@ static void emsgsize_family(void)
 /* OpenBSD's idle-trickle, with an idle time of 600 ms. False if the machine was so slow that the
  * splice may have ended meanwhile.
  */
-static bool trickle(struct relay *r)
+static bool trickle(struct relay *r, long *start)
 {
 	long before, now = ms();
 
 	splice_fds(r->p, r->q, 0, 600);
+	*start = tick_ms();
 	for (int i = 0; i < 10; i++) {
 		before = now;
 		now = ms();
@@ -251,10 +252,9 @@ static void idle(void)
 	struct relay r;
 	long start;
 
-	do {
+	do
 		udp_open(&r, AF_INET, AF_INET);
-		start = tick_ms();
-	} while (!trickle(&r));
+	while (!trickle(&r, &start));
 	wait_error(r.p, ETIMEDOUT);
 	check(tick_ms() - start >= 1500, "after %ld ms", tick_ms() - start);
 	check(socksplice_moved(r.p) == 45, "%lld", (long long)socksplice_moved(r.p));

@@ -245,6 +245,7 @@ def timed(what, expected, act):
     until_named(exchange_one, client)
     polls = counter('napi_polls')
     ready_read, ready_write = os.pipe()
+    acts_read, acts_write = os.pipe()
 
     def actor():
         client.close()
@@ -253,13 +254,17 @@ def timed(what, expected, act):
         limit = time.monotonic() + 30
         while counter('napi_polls') == polls:
             check(time.monotonic() < limit, what + ': nothing spins')
+        os.write(acts_write, struct.pack('d', time.monotonic()))
         act(server)
 
     pid = fork(actor)
     server.close()
     os.write(ready_write, b'x')
+    os.close(acts_write)
     events = dict(ours.set.poll()).get(client.fileno(), 0)
+    took = time.monotonic() - struct.unpack('d', os.read(acts_read, 8))[0]
     check(events & expected, '%s: events %#x' % (what, events))
+    check(took < 5, '%s: after %.1f s' % (what, took))
     reap([pid])
     return ours
 

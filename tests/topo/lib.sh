@@ -240,6 +240,10 @@ counter() {
 }
 
 # Until the rings of connections that were closed are freed: a cap counts them, too.
-no_rings() {
-	until [ "$(counter ring_memory_bytes)" = 0 ]; do sleep 0.1; done
+no_rings() { # no_rings [SECONDS]
+	local end=$((SECONDS + ${1:-60}))
+	until [ "$(counter ring_memory_bytes)" = 0 ]; do
+		[ "$SECONDS" -lt "$end" ] || fail "memory is left"
+		sleep 0.1
+	done
 }
